@@ -1,0 +1,151 @@
+"""What can go wrong, as types.
+
+Callers tell cases apart by class, never by the words of a message. `tailrace.db.refusals` makes these from what the
+database says; handlers raise the last three to say how a run ended.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+__all__ = [
+    "CompletionNotCommitted",
+    "Conflict",
+    "DatabaseUnavailable",
+    "InvalidOption",
+    "InvalidPayload",
+    "LeaseLost",
+    "NoRetry",
+    "NotFound",
+    "RetryAfter",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "Snooze",
+    "TailraceError",
+    "UnknownTask",
+]
+
+
+class TailraceError(Exception):
+    """The base of everything Tailrace raises; `str()` reads "field: problem (remedy)".
+
+    Attributes:
+        field: The argument, option or column that is at fault, or None.
+        hint: What to do about it, or None.
+        retryable: Whether the same call may succeed later with nothing changed.
+    """
+
+    retryable: bool = False
+
+    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
+        """Say what is wrong.
+
+        Args:
+            message: The problem; the field is put before it unless it begins with it already.
+            field: The argument, option or column at fault.
+            hint: The remedy, a short imperative sentence.
+        """
+        self.field = field
+        self.hint = hint
+        text = message if field is None or message.startswith(f"{field}:") else f"{field}: {message}"
+        super().__init__(text if hint is None else f"{text} ({hint})")
+
+
+class InvalidPayload(TailraceError):
+    """The payload does not fit the task, or is no JSON that PostgreSQL can keep."""
+
+
+class InvalidOption(TailraceError, ValueError):
+    """An option or argument is unknown, of the wrong type or out of its range."""
+
+
+class UnknownTask(TailraceError):
+    """The application has no task of this name."""
+
+
+class NotFound(TailraceError, LookupError):
+    """There is no such job, dead letter, queue or lease."""
+
+
+class Conflict(TailraceError):
+    """The thing exists, but its state forbids the operation."""
+
+
+class LeaseLost(TailraceError):
+    """The job is no longer this worker's: another may run it, so nothing was written."""
+
+
+class CompletionNotCommitted(TailraceError):
+    """A handler completed its job inside a transaction that was rolled back."""
+
+    retryable = True
+
+
+class SchemaTooOld(TailraceError):
+    """The database lacks migrations that this release needs."""
+
+    retryable = True
+
+
+class SchemaTooNew(TailraceError):
+    """The database has been migrated beyond what this release can work with."""
+
+
+class DatabaseUnavailable(TailraceError, ConnectionError):
+    """The database cannot be reached, or the connection broke."""
+
+    retryable = True
+
+
+class NoRetry(Exception):  # noqa: N818 - a word that handlers raise, not an error
+    """Raised by a handler: do not run this job again; it goes to the dead letters now."""
+
+    def __init__(self, reason: str = "") -> None:
+        """Give the reason, which the dead letter keeps.
+
+        Args:
+            reason: A short text for people.
+        """
+        self.reason = reason
+        super().__init__(reason)
+
+
+class RetryAfter(Exception):  # noqa: N818 - a word that handlers raise, not an error
+    """Raised by a handler: run this job again after exactly this time; costs an attempt."""
+
+    def __init__(self, delay: float | timedelta, reason: str = "") -> None:
+        """Give the delay.
+
+        Args:
+            delay: Seconds or a timedelta, not negative.
+            reason: A short text for people, kept in the job's errors.
+
+        Raises:
+            InvalidOption: The delay is negative or not finite.
+        """
+        self.seconds = _seconds(delay)
+        self.reason = reason
+        super().__init__(reason or f"again in {self.seconds:g} s")
+
+
+class Snooze(Exception):  # noqa: N818 - a word that handlers raise, not an error
+    """Raised by a handler: it is too early; run this job again after this time, at no cost."""
+
+    def __init__(self, delay: float | timedelta) -> None:
+        """Give the delay.
+
+        Args:
+            delay: Seconds or a timedelta, not negative.
+
+        Raises:
+            InvalidOption: The delay is negative or not finite.
+        """
+        self.seconds = _seconds(delay)
+        super().__init__(f"again in {self.seconds:g} s")
+
+
+def _seconds(delay: float | timedelta) -> float:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not 0 <= seconds <= 366 * 86_400:
+        raise InvalidOption("must be between 0 and 366 days", field="delay", hint="Give seconds or a timedelta")
+    return seconds
