@@ -1,0 +1,1 @@
+"""Applications that use Tailrace as anybody would."""
