@@ -1,0 +1,53 @@
+"""Which fields of a JobQueue this release cannot honour yet.
+
+The models read the whole resource, so that a file for a later release is checked alike; but nothing is stored that
+nobody honours. A release that learns one of these fields removes its line here.
+"""
+
+from __future__ import annotations
+
+from tailrace.errors import InvalidOption
+from tailrace.queue_spec.resource import JobQueueSpec
+
+__all__ = ["refuse_unsupported", "unsupported"]
+
+
+def unsupported(spec: JobQueueSpec) -> list[str]:
+    """Return the paths of the fields that are set and not in this release, in the order of the resource.
+
+    Args:
+        spec: A spec that was read.
+    """
+    given = [f"tasks[{n}].concurrencyLimit" for n, task in enumerate(spec.tasks) if task.concurrency_limit is not None]
+    if spec.limits is not None:
+        given.append("limits")
+    given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
+    if spec.history is not None:
+        given.append("history")
+    if spec.schedules:
+        given.append("schedules")
+    if spec.autoscaling.mode != "Disabled":
+        given.append("autoscaling.mode")
+    return [f"spec.{path}" for path in given]
+
+
+def refuse_unsupported(spec: JobQueueSpec) -> None:
+    """Refuse a spec with fields that this release cannot honour.
+
+    Args:
+        spec: A spec that was read.
+
+    Raises:
+        InvalidOption: Such fields are set; the message names each.
+    """
+    if paths := unsupported(spec):
+        also = f" (as are {', '.join(paths[1:])})" if paths[1:] else ""
+        raise InvalidOption(f"not in this release{also}", field=paths[0], hint="remove it; nothing was stored")
+
+
+_DEAD_LETTERS = ("retention_seconds", "resolved_retention_seconds", "auto_requeue")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
