@@ -1,0 +1,87 @@
+-- Claims: the hot statements of a worker. They run on the dedicated work connection with pinned plans
+-- (tailrace_worker/work.py). `%(run_ats)s` travel as text, so that -infinity needs no Python datetime.
+
+-- name: claim_batch
+-- purpose: take up to n due jobs of known tasks above the floors, high priority first, and write their lease
+-- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
+-- index: job_ready, one tight range per priority; at most 2,000 entries examined per priority, filters outside that bound
+with c as materialized (
+  select j.id, j.run_at, j.priority, j.spent
+  from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
+  cross join lateral (
+    select x.id, x.run_at, x.priority, x.attempts >= x.max_attempts as spent
+    from (select s.ctid as place, s.token, s.task from tailrace.job s
+          where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
+            and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id)
+          order by s.run_at, s.id limit 2000) e
+    join tailrace.job x on x.ctid = e.place
+    where e.token is null and e.task = any(%(tasks)s) and x.token is null
+    limit %(n)s for no key update of x skip locked) j
+  where not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  limit %(n)s),
+m as materialized (
+  select id from (select id, row_number() over () as rn, priority, lead(priority) over () as following from c) z
+  where rn %% 128 = 0 or following is distinct from priority),
+l as (
+  insert into tailrace.lease (token, worker, queue, ids)
+  select %(token)s, %(worker)s, %(queue)s, array_agg(id) from c having count(*) > 0)
+update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
+where id = any(array(select id from c))
+returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
+  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
+  case when id = any(array(select id from m)) then run_at::text end,
+  date_part('epoch', clock_timestamp() - run_at),
+  case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
+    'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
+    'created_at', created_at, 'run_at', run_at, 'trace', trace) end
+
+-- name: claim_ids
+-- purpose: take the given jobs, which a look or a rescan found below the floors
+-- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
+-- index: the primary key
+with c as materialized (
+  select x.id, x.attempts >= x.max_attempts as spent from tailrace.job x
+  where x.id = any(%(ids)s) and x.queue = %(queue)s and x.serial_group is null and x.key_slot = 0 and x.lost = 0
+    and x.token is null and x.run_at <= now() and x.task = any(%(tasks)s)
+    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  order by x.priority desc, x.run_at, x.id
+  for no key update of x skip locked),
+l as (
+  insert into tailrace.lease (token, worker, queue, ids)
+  select %(token)s, %(worker)s, %(queue)s, array_agg(id) from c having count(*) > 0)
+update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
+where id = any(array(select id from c))
+returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
+  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
+  null::text,
+  date_part('epoch', clock_timestamp() - run_at),
+  case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
+    'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
+    'created_at', created_at, 'run_at', run_at, 'trace', trace) end
+
+-- name: claim_suspect
+-- purpose: take one job whose process died before (lost > 0): such jobs are claimed alone, one at a time per worker
+-- locks: one job row (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
+-- index: job_suspect
+with c as materialized (
+  select x.id, x.attempts >= x.max_attempts as spent from tailrace.job x
+  where x.queue = %(queue)s and x.lost > 0 and x.serial_group is null and x.key_slot = 0
+    and x.run_at <= now() and x.token is null and x.task = any(%(tasks)s)
+    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  order by x.run_at, x.id limit 1
+  for no key update of x skip locked),
+l as (
+  insert into tailrace.lease (token, worker, queue, ids)
+  select %(token)s, %(worker)s, %(queue)s, array_agg(id) from c having count(*) > 0)
+update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
+where id = any(array(select id from c))
+returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
+  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
+  null::text,
+  date_part('epoch', clock_timestamp() - run_at),
+  case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
+    'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
+    'created_at', created_at, 'run_at', run_at, 'trace', trace) end

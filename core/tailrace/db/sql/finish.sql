@@ -1,0 +1,38 @@
+-- Finishes: outcomes back to the database, guarded by (id, token).
+
+-- name: drop_leases
+-- purpose: remove the leases whose last job is in this flush (the worker counts down in memory)
+-- locks: the lease rows; the reaper takes them for one short statement only
+-- index: the primary key of lease
+delete from tailrace.lease where token = any(%(tokens)s)
+
+-- name: finish_batch
+-- purpose: remove the succeeded jobs of one lease and count them; what is missing in the sum was fenced
+-- locks: the job rows, which nobody else writes while the token holds
+-- index: the primary key of job
+with d as (delete from tailrace.job where id = any(%(ids)s) and token = %(token)s returning task)
+insert into tailrace.tally (queue, task, what, n)
+select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
+returning task, n
+
+-- name: finish_mixed
+-- purpose: the same for succeeded jobs of several leases at once
+-- locks: the job rows, in id order of the argument
+-- index: the primary key of job
+with f as materialized (select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token)),
+d as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token returning j.task)
+insert into tailrace.tally (queue, task, what, n)
+select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
+returning task, n
+
+-- name: settle
+-- purpose: every other outcome, see the function
+-- locks: lease, job by id, dead letter (SKIP LOCKED)
+-- index: primary keys
+select id, result from tailrace.settle_v1(%(worker)s, %(outcomes)s)
+
+-- name: save
+-- purpose: a handler's own state, kept through retries
+-- locks: the job row of the running job
+-- index: the primary key of job
+update tailrace.job set saved = %(saved)s where id = %(id)s and token = %(token)s

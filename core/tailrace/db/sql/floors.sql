@@ -1,0 +1,94 @@
+-- Floors: how far a queue has been examined, and what lies below.
+
+-- name: stored_floors
+-- purpose: where a starting worker begins its scans
+-- locks: none
+-- index: the primary key of queue_floor
+select priority, run_at::text, id from tailrace.queue_floor where queue = %(queue)s
+
+-- name: store_floors
+-- purpose: remember how far this worker has examined, for workers that start later; replaces, so that it can go back too
+-- locks: the floor rows of the queue, for the length of this statement (asynchronous commit)
+-- index: the primary key of queue_floor
+insert into tailrace.queue_floor (queue, priority, run_at, id)
+select %(queue)s, * from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[])
+on conflict (queue, priority) do update set run_at = excluded.run_at, id = excluded.id
+
+-- name: priorities
+-- purpose: the distinct priorities of a queue, by a loose index scan
+-- locks: none
+-- index: job_ready, one entry per priority
+with recursive p(priority) as (
+  (select priority from tailrace.job
+   where queue = %(queue)s and serial_group is null and key_slot = 0 and lost = 0 order by priority limit 1)
+  union all
+  select (select j.priority from tailrace.job j
+          where j.queue = %(queue)s and j.serial_group is null and j.key_slot = 0 and j.lost = 0 and j.priority > p.priority
+          order by j.priority limit 1)
+  from p where p.priority is not null)
+select priority from p where priority is not null
+
+-- name: look
+-- purpose: after a short claim: per known priority how many entries the next 2,000 above the floor are, the free jobs of
+--          known tasks among them, where they end, and when the next job falls due
+-- locks: none
+-- index: job_ready, one bounded range per priority
+select p.priority, e.n, (e.run_ats[e.n])::text, e.ids[e.n], e.free,
+  (select date_part('epoch', f.run_at - now()) from tailrace.job f
+   where f.queue = %(queue)s and f.serial_group is null and f.key_slot = 0 and f.lost = 0 and f.priority = p.priority
+     and f.run_at > now() order by f.run_at, f.id limit 1)
+from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
+cross join lateral (
+  select count(*)::int as n, array_agg(z.run_at) as run_ats, array_agg(z.id) as ids,
+    array_agg(z.id) filter (where z.token is null and z.task = any(%(tasks)s)) as free
+  from (select s.run_at, s.id, s.token, s.task from tailrace.job s
+        where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
+          and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id)
+        order by s.run_at, s.id limit 2000) z) e
+
+-- name: gaps
+-- purpose: a priority that this worker does not know yet (between the known ones no dead entries lie), the server's clock
+--          a quarter of a second ago, whether a job that was lost before is due, and when the next of those is
+-- locks: none
+-- index: job_ready, one entry per gap; job_suspect
+select g.low,
+  (select j.priority from tailrace.job j
+   where j.queue = %(queue)s and j.serial_group is null and j.key_slot = 0 and j.lost = 0
+     and j.priority > g.low and j.priority < g.high
+   order by j.priority limit 1),
+  (now() - interval '250 ms')::text,
+  (select date_part('epoch', s.run_at - now()) from tailrace.job s
+   where s.queue = %(queue)s and s.lost > 0 and s.serial_group is null and s.key_slot = 0 and s.token is null
+     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1)
+from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
+
+-- name: rescan
+-- purpose: due jobs below the floors (late commits, rows that came back), as ids; the bound is split at equal run_at, since a
+--          row comparison as upper bound does not end the scan inside a bulk insert of one run_at
+-- locks: none
+-- index: job_ready, two ranges per priority
+select p.priority, j.run_at::text, j.id
+from unnest(%(priorities)s::int[], %(low_run_ats)s::text[]::timestamptz[], %(low_ids)s::bigint[],
+            %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, low_run_at, low_id, run_at, id)
+cross join lateral (
+  (select s.run_at, s.id from tailrace.job s
+   where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
+     and s.run_at < least(p.run_at, now()) and (s.run_at, s.id) > (p.low_run_at, p.low_id)
+     and s.token is null and s.task = any(%(tasks)s)
+   order by s.run_at, s.id limit 1001)
+  union all
+  (select s.run_at, s.id from tailrace.job s
+   where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
+     and s.run_at = p.run_at and s.run_at <= now() and s.id <= p.id and (s.run_at, s.id) > (p.low_run_at, p.low_id)
+     and s.token is null and s.task = any(%(tasks)s)
+   order by s.run_at, s.id limit 1001)
+  limit 1001) j
+
+-- name: due
+-- purpose: whether a job of the queue that this worker could run is due (`--until-empty`)
+-- locks: none
+-- index: job_ready and job_suspect
+select exists (
+  select from tailrace.job s
+  where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.token is null and s.run_at <= now()
+    and s.task = any(%(tasks)s))

@@ -1,0 +1,19 @@
+-- The worker's own row and its leases.
+
+-- name: beat
+-- purpose: renew the lease of this worker and learn what the database knows of it, see the function
+-- locks: the worker's own row
+-- index: primary keys, lease_worker
+select tailrace.beat_v1(%(worker)s, %(known)s::bigint[], %(changes)s)
+
+-- name: know_queue
+-- purpose: a starting worker makes its queue known to gauges
+-- locks: none beyond the inserted row
+-- index: the primary key of queue
+insert into tailrace.queue (name) values (%(queue)s) on conflict (name) do nothing
+
+-- name: leave
+-- purpose: a worker that ended cleanly removes its own row, unless a lease of it is left
+-- locks: the worker's own row
+-- index: the primary key of worker, lease_worker
+delete from tailrace.worker w where w.id = %(worker)s and not exists (select from tailrace.lease l where l.worker = w.id)
