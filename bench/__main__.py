@@ -9,7 +9,8 @@ from bench.children import ChildError
 from bench.report import Outcome, load_average, machine, show
 from bench.runs import Lab, RunError
 from bench.scenarios import Options, drain, enqueue, future, head, held, late, pickup
-from bench.server import Server, ServerError
+from bench.server import Server
+from tailrace_cli.embedded import EmbeddedPostgresError
 
 BENCHES: dict[str, Callable[[Lab, Options], Outcome]] = {
     "drain": drain.run,
@@ -45,10 +46,10 @@ def main(arguments: Sequence[str]) -> int:
     options = Options(rounds=rounds, jobs=parsed.jobs, quick=parsed.quick)
     before = load_average()
     try:
-        with Server(folder=parsed.data) as server, Lab(server) as lab:
+        with Server(parent=parsed.data) as server, Lab(server) as lab:
             outcome = BENCHES[parsed.name](lab, options)
             show(parsed.name, rounds, outcome, machine(server, load_before=before))
-    except (ServerError, ChildError, RunError) as error:
+    except (EmbeddedPostgresError, ChildError, RunError) as error:
         print(f"bench {parsed.name}: {error}", file=sys.stderr)
         return 1
     return 0

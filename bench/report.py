@@ -77,7 +77,7 @@ def machine(server: Server, *, load_before: float) -> dict[str, Any]:
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
-        "postgresql": server.version(),
+        "postgresql": server.version,
         "load_before": round(load_before, 2),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
