@@ -1,0 +1,1 @@
+"""The tests: a folder for each part, mirroring the source; `rig` holds the fixtures."""
