@@ -6,9 +6,12 @@ database says; handlers raise the last three to say how a run ended.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from typing import Final
 
 __all__ = [
+    "LONGEST_SECONDS",
     "CompletionNotCommitted",
     "Conflict",
     "DatabaseUnavailable",
@@ -22,8 +25,13 @@ __all__ = [
     "SchemaTooOld",
     "Snooze",
     "TailraceError",
+    "UnknownApp",
     "UnknownTask",
+    "duration_seconds",
 ]
+
+LONGEST_SECONDS: Final = 366 * 86_400.0
+"""The longest duration anywhere: a leap year."""
 
 
 class TailraceError(Exception):
@@ -61,6 +69,10 @@ class InvalidOption(TailraceError, ValueError):
 
 class UnknownTask(TailraceError):
     """The application has no task of this name."""
+
+
+class UnknownApp(TailraceError):
+    """`module:attribute` does not lead to an App."""
 
 
 class NotFound(TailraceError, LookupError):
@@ -121,9 +133,9 @@ class RetryAfter(Exception):  # noqa: N818 - a word that handlers raise, not an 
             reason: A short text for people, kept in the job's errors.
 
         Raises:
-            InvalidOption: The delay is negative or not finite.
+            InvalidOption: The delay is negative, not finite or longer than 366 days.
         """
-        self.seconds = _seconds(delay)
+        self.seconds = duration_seconds(delay)
         self.reason = reason
         super().__init__(reason or f"again in {self.seconds:g} s")
 
@@ -138,14 +150,28 @@ class Snooze(Exception):  # noqa: N818 - a word that handlers raise, not an erro
             delay: Seconds or a timedelta, not negative.
 
         Raises:
-            InvalidOption: The delay is negative or not finite.
+            InvalidOption: The delay is negative, not finite or longer than 366 days.
         """
-        self.seconds = _seconds(delay)
+        self.seconds = duration_seconds(delay)
         super().__init__(f"again in {self.seconds:g} s")
 
 
-def _seconds(delay: float | timedelta) -> float:
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    if not 0 <= seconds <= 366 * 86_400:
-        raise InvalidOption("must be between 0 and 366 days", field="delay", hint="Give seconds or a timedelta")
+def duration_seconds(value: object, *, field: str = "delay") -> float:
+    """Return a duration in seconds.
+
+    Args:
+        value: Seconds, or a timedelta.
+        field: Its name, for the message.
+
+    Raises:
+        InvalidOption: It is no duration, negative, not finite, or longer than 366 days.
+    """
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value) if abs(value) <= LONGEST_SECONDS else math.copysign(math.inf, value)
+    else:
+        raise InvalidOption(f"must be a duration, not {type(value).__name__}", field=field, hint="Give seconds or a timedelta")
+    if not 0 <= seconds <= LONGEST_SECONDS:
+        raise InvalidOption("must be between 0 and 366 days", field=field, hint="Give seconds or a timedelta")
     return seconds
