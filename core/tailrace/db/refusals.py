@@ -96,8 +96,7 @@ def translate(exc: BaseException, *, address: str) -> BaseException:
     if state is None:
         return _without_state(exc, address)
     if state in _OURS:
-        diag = exc.diag
-        return _OURS[state](diag.message_primary or state, field=diag.column_name, hint=diag.message_hint)
+        return _by_function(exc, _OURS[state])
     if state in ("23514", "23505"):
         return _by_constraint(exc)
     if state in _UNAVAILABLE or state.startswith(_UNAVAILABLE_CLASSES):
@@ -118,6 +117,12 @@ def _unavailable(exc: psycopg.Error, address: str) -> TailraceError:
     lines = str(exc).strip().splitlines()
     reason = exc.diag.message_primary or (lines[-1].strip() if lines else type(exc).__name__)
     return DatabaseUnavailable(f"database {address}: {reason}", hint="Check that it runs and that address and secret are right")
+
+
+def _by_function(exc: psycopg.Error, error: type[TailraceError]) -> TailraceError:
+    diag = exc.diag
+    problem = diag.message_primary or str(exc)
+    return error(problem.removeprefix(f"{diag.column_name}: "), field=diag.column_name, hint=diag.message_hint)
 
 
 def _by_constraint(exc: psycopg.Error) -> BaseException:

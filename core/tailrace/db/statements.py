@@ -23,6 +23,7 @@ from tailrace.errors import InvalidOption
 __all__ = ["Blocks", "Statement", "arun", "quote_schema", "render", "run"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Rows = Sequence[tuple[Any, ...]]
 
 _PREFIX: Final = re.compile(r"\btailrace\.")
@@ -30,7 +31,7 @@ _HEADER: Final = re.compile(r"^-- name:[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Statement(Generic[T]):
+class Statement(Generic[T_co]):
     """One statement to send, and how to read what comes back.
 
     Attributes:
@@ -41,7 +42,7 @@ class Statement(Generic[T]):
 
     text: str
     params: Mapping[str, Any]
-    read: Callable[[Rows], T]
+    read: Callable[[Rows], T_co]
 
 
 def quote_schema(schema: str) -> str:

@@ -1,0 +1,341 @@
+-- Tailrace 0003: how a run ends.
+--
+-- Every outcome that is not a plain success comes through `settle_v1`, everything that the reaper and the sweep decide
+-- through `conclude_v1` below it, so a dead letter is written in one place only. Rules:
+--   * guarded by (id, token); rows whose token is gone are fenced and nothing of them changes;
+--   * no statement waits for a lock that an application can hold: jobs, dead letters, leases and cancel requests are
+--     taken with SKIP LOCKED, and what is locked elsewhere is reported as busy and keeps its lease;
+--   * plans are pinned (no sequential scan, hash joins bounded by an id list), so an empty table at planning time does
+--     not become a scan of a full one later.
+
+-- One row's fate. `result` says what happens:
+--   it ends:      succeeded, dead, dropped, cancelled, expired, replaced
+--   it goes back: retried, snoozed, interrupted, handback, lost
+create type tailrace.verdict_v1 as (
+  id           bigint,
+  queue        text,
+  task         text,
+  requeues     int,
+  result       text,
+  reason       text,
+  delay        double precision,   -- seconds from now; null leaves run_at as it is
+  attempts     int,
+  lost         int,
+  interrupted  int,
+  snoozes      int,
+  error        jsonb,
+  error_type   text,
+  fingerprint  text,
+  saved        jsonb,
+  worker       text
+);
+
+-- The NOTIFY channel of this schema.
+create function tailrace.signal_channel_v1() returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+  select 'tailrace_' || t.typnamespace::text from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid
+$$;
+
+-- A number of a JSON object, bounded, or the default where it is missing or none.
+create function tailrace.setting_number_v1(source jsonb, name text, otherwise double precision) returns double precision
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select case when jsonb_typeof(source -> name) = 'number'
+              then least(greatest((source ->> name)::numeric, 0), 1000000000)::double precision
+              else otherwise end
+$$;
+
+-- Seconds to wait after the n-th failure. Reads the form of job.backoff and the form of a queue's settings; null is the
+-- default policy (5 s, doubling, at most 900 s, 20 % either way). The exponent is bounded before it is used.
+create function tailrace.backoff_v1(policy jsonb, n int) returns double precision
+language plpgsql volatile parallel safe set search_path = pg_catalog, pg_temp as $$
+declare
+  v_strategy text := lower(replace(coalesce(policy ->> 'strategy', 'exponential'), '_', ''));
+  v_base   double precision := coalesce(tailrace.setting_number_v1(policy, 'base', null), tailrace.setting_number_v1(policy, 'baseSeconds', 5));
+  v_cap    double precision := coalesce(tailrace.setting_number_v1(policy, 'cap', null), tailrace.setting_number_v1(policy, 'maxSeconds', 900));
+  v_jitter double precision := least(1, coalesce(tailrace.setting_number_v1(policy, 'jitter', null),
+                                                 tailrace.setting_number_v1(policy, 'jitterPercent', 20) / 100));
+  v_power  int := case when v_strategy = 'fixed' then 0 else least(greatest(coalesce(n, 1), 1) - 1, 60) end;
+  v_wait   double precision := least(v_cap, v_base * power(2::double precision, v_power));
+begin
+  if v_strategy = 'fulljitter' then
+    return greatest(1, v_wait * random());
+  end if;
+  return v_wait * (1 + v_jitter * (2 * random() - 1));
+end $$;
+
+-- The overrides of one task in a queue's settings, which list tasks by name.
+create function tailrace.task_settings_v1(settings jsonb, task text) returns jsonb
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select case jsonb_typeof(settings -> 'tasks')
+         when 'object' then settings -> 'tasks' -> task
+         when 'array' then (select t.value from jsonb_array_elements(settings -> 'tasks') t where t.value ->> 'name' = task limit 1)
+         end
+$$;
+
+-- Seconds that a job waits by its own backoff, else its task's in the queue's settings, else the queue's, else the default.
+create function tailrace.job_backoff_v1(own jsonb, queue text, task text, n int) returns double precision
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  v_settings jsonb;
+begin
+  if own is null then
+    select q.settings into v_settings from tailrace.queue q where q.name = queue;
+    own := coalesce(tailrace.task_settings_v1(v_settings, task) -> 'backoff', v_settings -> 'jobDefaults' -> 'backoff');
+  end if;
+  return tailrace.backoff_v1(own, n);
+end $$;
+
+-- The newest ten of a job's errors with one more.
+create function tailrace.with_error_v1(errors jsonb, error jsonb) returns jsonb
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select case when error is null then errors
+         else case when jsonb_typeof(errors) <> 'array' or errors is null then '[]'::jsonb
+                   when jsonb_array_length(errors) >= 10 then jsonb_path_query_array(errors, '$[last - 8 to last]')
+                   else errors end || jsonb_build_array(error) end
+$$;
+
+-- A dead letter's history with one more event, the newest hundred.
+create function tailrace.with_event_v1(history jsonb, event jsonb) returns jsonb
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select case when jsonb_array_length(history) >= 100 then jsonb_path_query_array(history, '$[last - 98 to last]')
+              else history end || jsonb_build_array(event)
+$$;
+
+-- Carry out verdicts on job rows that the caller has locked. Returns what became of each: its result, or busy where a
+-- dead letter that must change with it is locked by somebody else; a busy row is left exactly as it was.
+create function tailrace.conclude_v1(verdicts tailrace.verdict_v1[]) returns table (id bigint, result text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v        tailrace.verdict_v1[] := verdicts;
+  v_busy   bigint[];
+  v_ended  bigint[];
+  v_dead   bigint[];
+  v_back   bigint[];
+  v_letter bigint[];          -- jobs whose dead letter changes
+  v_newer  bigint[];          -- pairs: the job that goes dead …
+  v_older  bigint[];          -- … and the dead letter of the same key that it supersedes
+  v_held   bigint[];
+begin
+  if exists (select from tailrace.cancel_request c
+             where c.job_id = any (array(select x.id from unnest(v) x where x.result in ('retried', 'snoozed', 'interrupted', 'lost')))) then
+    v := array(select (x.id, x.queue, x.task, x.requeues,
+                       case when c.job_id is not null and x.result in ('retried', 'snoozed', 'interrupted', 'lost') then 'cancelled'
+                            else x.result end,
+                       x.reason, x.delay, x.attempts, x.lost, x.interrupted, x.snoozes, x.error, x.error_type, x.fingerprint,
+                       x.saved, x.worker)::tailrace.verdict_v1
+               from unnest(v) x left join tailrace.cancel_request c
+                 on c.job_id = x.id and c.job_id = any (array(select y.id from unnest(v) y)));
+  end if;
+
+  v_letter := array(select x.id from unnest(v) x
+                    where x.result = 'dead' or (x.requeues > 0 and x.result in ('succeeded', 'dropped', 'cancelled', 'expired', 'replaced')));
+  if cardinality(v_letter) > 0 then
+    v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) order by d.job_id for update skip locked);
+    v_busy := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter)
+                    except select h from unnest(v_held) h);
+    select array_agg(j.id), array_agg(d.job_id) into v_newer, v_older
+      from tailrace.job j
+      cross join lateral (select d.job_id from tailrace.dead_letter d
+                          where d.tenant = j.tenant and d.queue = j.queue and d.task = j.task and d.key = j.key
+                            and d.state = 'dead' and d.job_id <> j.id limit 1) d
+      where j.id = any (v_letter) and j.key is not null
+        and j.id <> all (array(select x.id from unnest(v) x where x.result = 'succeeded'));
+    if v_older is not null then
+      v_held := array(select d.job_id from tailrace.dead_letter d
+                      where d.job_id = any (v_older) and d.state = 'dead' order by d.job_id for update skip locked);
+      v_busy := v_busy || array(select p.newer from unnest(v_newer, v_older) p(newer, older) where p.older <> all (v_held));
+    end if;
+    if cardinality(v_busy) > 0 then
+      v := array(select x from unnest(v) x where x.id <> all (v_busy));
+      select array_agg(p.newer), array_agg(p.older) into v_newer, v_older
+        from unnest(v_newer, v_older) p(newer, older) where p.newer <> all (v_busy);
+    end if;
+    perform tailrace.write_dead_letters_v1(v, coalesce(v_newer, '{}'), coalesce(v_older, '{}'));
+  end if;
+
+  select coalesce(array_agg(x.id) filter (where x.result in ('succeeded', 'dead', 'dropped', 'cancelled', 'expired', 'replaced')), '{}'),
+         coalesce(array_agg(x.id) filter (where x.result in ('retried', 'snoozed', 'interrupted', 'handback', 'lost')), '{}')
+    into v_ended, v_back from unnest(v) x;
+
+  if cardinality(v_ended) > 0 then
+    delete from tailrace.job j where j.id = any (v_ended);
+    insert into tailrace.tally (queue, task, what, n)
+      select x.queue, x.task, x.result, count(*) from unnest(v) x where x.id = any (v_ended) group by x.queue, x.task, x.result;
+    insert into tailrace.tally (queue, task, what, n)
+      select x.queue, x.task, case x.result when 'succeeded' then 'resolved' else 'withdrawn' end, count(*)
+      from unnest(v) x where x.requeues > 0 and x.id = any (v_ended) and x.result <> 'dead' group by 1, 2, 3;
+    delete from tailrace.cancel_request c
+      where c.job_id = any (array(select r.job_id from tailrace.cancel_request r where r.job_id = any (v_ended)
+                                  order by r.job_id for update skip locked));
+  end if;
+
+  if cardinality(v_back) > 0 then
+    update tailrace.job j
+      set token = null, attempts = x.attempts, lost = x.lost, interrupted = x.interrupted, snoozes = x.snoozes,
+          run_at = case when x.delay is null then j.run_at
+                        else clock_timestamp() + least(greatest(x.delay, 0), 315360000) * interval '1 second' end,
+          errors = tailrace.with_error_v1(j.errors, x.error), saved = coalesce(x.saved, j.saved)
+      from unnest(v) x
+      where j.id = x.id and j.id = any (v_back);
+    -- Rows that keep their run_at stand below the floors of every worker; rows due at once should not wait for a poll.
+    perform pg_notify(tailrace.signal_channel_v1(), w.signal)
+      from (select distinct case when x.delay is null then x.queue || '!' else x.queue end as signal
+            from unnest(v) x where x.id = any (v_back) and (x.delay is null or x.delay <= 0)) w;
+  end if;
+
+  return query select x.id, x.result from unnest(v) x union all select b, 'busy' from unnest(v_busy) b;
+end $$;
+
+-- The dead letters of conclude_v1, all of them locked or not there yet: superseded ones are resolved first (the unique
+-- index on the key allows one), then what died is written, then what was requeued and ended otherwise.
+create function tailrace.write_dead_letters_v1(v tailrace.verdict_v1[], newer bigint[], older bigint[]) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now  timestamptz := clock_timestamp();
+  v_dead bigint[] := array(select x.id from unnest(v) x where x.result = 'dead');
+  v_gone bigint[] := array(select x.id from unnest(v) x where x.requeues > 0 and x.result in ('dropped', 'cancelled', 'expired', 'replaced'));
+  v_won  bigint[] := array(select x.id from unnest(v) x where x.requeues > 0 and x.result = 'succeeded');
+begin
+  if cardinality(older) > 0 then
+    update tailrace.dead_letter d set state = 'resolved', resolution = 'superseded', resolved_at = v_now, key = null
+      where d.job_id = any (older);
+  end if;
+
+  if cardinality(v_dead) > 0 then
+    insert into tailrace.dead_letter as d
+      (job_id, state, tenant, queue, task, key, serial_group, payload, priority, run_at, max_attempts, timeout, backoff, trace, meta,
+       saved, errors, reason, error_type, fingerprint, total_attempts, dead_count, first_failed_at, failed_at, requeued_count, worker,
+       created_at)
+    select j.id, 'dead', j.tenant, j.queue, j.task, j.key, j.serial_group, j.payload, j.priority, j.run_at, j.max_attempts, j.timeout,
+           j.backoff, j.trace, j.meta, coalesce(x.saved, j.saved), coalesce(tailrace.with_error_v1(j.errors, x.error), '[]'),
+           x.reason, coalesce(x.error_type, 'unknown'), coalesce(x.fingerprint, md5(j.task || x.reason)), j.attempts, 1, v_now, v_now, 0,
+           x.worker, j.created_at
+    from unnest(v) x join tailrace.job j on j.id = x.id and j.id = any (v_dead)
+    where x.result = 'dead'
+    order by j.id
+    on conflict (job_id) do update set
+      state = 'dead', tenant = excluded.tenant, queue = excluded.queue, task = excluded.task, key = excluded.key,
+      serial_group = excluded.serial_group, payload = excluded.payload, priority = excluded.priority, run_at = excluded.run_at,
+      max_attempts = excluded.max_attempts, timeout = excluded.timeout, backoff = excluded.backoff, trace = excluded.trace,
+      meta = excluded.meta, saved = excluded.saved, errors = excluded.errors, reason = excluded.reason,
+      error_type = excluded.error_type, fingerprint = excluded.fingerprint, worker = excluded.worker,
+      total_attempts = d.total_attempts + excluded.total_attempts, dead_count = d.dead_count + 1, failed_at = excluded.failed_at,
+      resolved_at = null, resolution = null,
+      history = tailrace.with_event_v1(d.history, jsonb_build_object('at', v_now, 'event', 'failed', 'reason', excluded.reason));
+  end if;
+
+  if cardinality(v_gone) > 0 then
+    update tailrace.dead_letter d
+      set state = 'dead', key = j.key, resolved_at = null, resolution = null, total_attempts = d.total_attempts + j.attempts,
+          history = tailrace.with_event_v1(d.history, jsonb_build_object('at', v_now, 'event', 'withdrawn', 'reason', x.result))
+      from unnest(v) x join tailrace.job j on j.id = x.id and j.id = any (v_gone)
+      where d.job_id = x.id and d.job_id = any (v_gone);
+  end if;
+
+  if cardinality(v_won) > 0 then
+    update tailrace.dead_letter d
+      set state = 'resolved', resolution = 'succeeded', resolved_at = v_now,
+          history = tailrace.with_event_v1(d.history, jsonb_build_object('at', v_now, 'event', 'succeeded'))
+      where d.job_id = any (v_won);
+  end if;
+
+  if cardinality(older) > 0 then
+    update tailrace.dead_letter d
+      set total_attempts = d.total_attempts + o.total_attempts, dead_count = d.dead_count + o.dead_count,
+          requeued_count = d.requeued_count + o.requeued_count, first_failed_at = least(d.first_failed_at, o.first_failed_at),
+          last_requeued_at = greatest(d.last_requeued_at, o.last_requeued_at), notes = nullif(concat_ws(E'\n', o.notes, d.notes), ''),
+          history = tailrace.with_event_v1(o.history || d.history,
+                      jsonb_build_object('at', v_now, 'event', 'superseded', 'job_id', o.job_id::text))
+      from unnest(newer, older) p(newer, older) join tailrace.dead_letter o on o.job_id = p.older and o.job_id = any (older)
+      where d.job_id = p.newer and d.job_id = any (newer);
+    update tailrace.dead_letter d
+      set total_attempts = 0, dead_count = 0, requeued_count = 0, notes = null,
+          history = jsonb_build_array(jsonb_build_object('at', v_now, 'event', 'superseded', 'by', p.newer::text))
+      from unnest(newer, older) p(newer, older) where d.job_id = p.older and d.job_id = any (older);
+  end if;
+end $$;
+
+-- The verdict on each outcome whose row still has its token, and the end of leases that hold nothing more.
+create function tailrace.settle_batch_v1(worker text, outcomes jsonb) returns table (id bigint, result text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_worker text := worker;
+  v_ids    bigint[];
+  v_tokens bigint[];
+  v        tailrace.verdict_v1[];
+begin
+  select array_agg(o.id), array_agg(o.token) into v_ids, v_tokens
+    from (select distinct x.id, x.token from jsonb_to_recordset(outcomes) x(id bigint, token bigint)) o;
+  with j as materialized (
+    select job.id, job.token, job.queue, job.task, job.requeues, job.attempts, job.max_attempts, job.lost, job.interrupted, job.snoozes,
+           job.backoff, job.attempts >= job.max_attempts as spent
+    from tailrace.job where job.id = any (v_ids) and job.token = any (v_tokens)
+    order by job.id for update skip locked),
+  o as materialized (
+    select distinct on (x.id, x.token) x.*
+    from jsonb_to_recordset(outcomes) x(id bigint, token bigint, kind text, delay double precision, error jsonb, error_type text,
+                                        fingerprint text, saved jsonb, max_interruptions int, discard boolean)
+    order by x.id, x.token),
+  k as (
+    select j.*, o.kind, o.delay, o.error, o.error_type, o.fingerprint, o.saved, o.discard,
+           case when o.kind = 'success' then 'succeeded'
+                when o.kind in ('cancelled', 'expired', 'handback') then o.kind
+                when o.kind = 'snooze' then 'snoozed'
+                when o.kind = 'interrupted' and j.interrupted < coalesce(o.max_interruptions, 10) then 'interrupted'
+                when o.kind in ('permanent', 'corrupt', 'exhausted') or j.spent
+                then case when o.discard and j.requeues = 0 then 'dropped' else 'dead' end
+                else 'retried' end as result
+    from o join j on j.id = o.id and j.token = o.token)
+  select coalesce(array_agg((k.id, k.queue, k.task, k.requeues, k.result,
+      case when k.kind in ('permanent', 'corrupt') then 'permanent'
+           when k.kind in ('timeout', 'interrupted') then k.kind
+           when k.kind = 'exhausted' and k.lost > 0 then 'lease_expired'
+           else 'max_attempts' end,
+      case k.result when 'handback' then null
+                    when 'interrupted' then case when k.interrupted = 0 then 0 else 5 end
+                    when 'snoozed' then coalesce(k.delay, 0)
+                    when 'retried' then coalesce(k.delay, tailrace.job_backoff_v1(k.backoff, k.queue, k.task, k.attempts)) end,
+      case when k.result in ('snoozed', 'interrupted', 'handback') then greatest(k.attempts - 1, 0) else k.attempts end,
+      k.lost,
+      k.interrupted + (k.result = 'interrupted')::int,
+      k.snoozes + (k.result = 'snoozed')::int,
+      case when k.result <> 'handback' then k.error end,
+      coalesce(k.error_type, case k.kind when 'corrupt' then 'validation' when 'timeout' then 'timeout' else 'unknown' end),
+      k.fingerprint, k.saved, v_worker)::tailrace.verdict_v1 order by k.id), '{}')
+    into v from k;
+
+  if cardinality(v) > 0 then
+    return query select c.id, c.result from tailrace.conclude_v1(v) c;
+    perform tailrace.drop_empty_leases_v1(v_tokens);
+  end if;
+  if cardinality(v) < cardinality(v_ids) then
+    return query
+      select p.id, case when j.id is null then 'fenced' else 'busy' end
+      from unnest(v_ids, v_tokens) p(id, token)
+      left join tailrace.job j on j.id = p.id and j.token = p.token and j.id = any (v_ids)
+      where p.id <> all (array(select x.id from unnest(v) x)) or (j.id is null and not exists (
+        select from jsonb_to_recordset(outcomes) y(id bigint, token bigint) where y.id = p.id and y.token <> p.token) is true);
+  end if;
+end $$;
+
+-- Delete those leases that hold no job any more. A lease that somebody else has locked is left to him.
+create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
+language sql volatile set search_path = pg_catalog, pg_temp as $$
+  delete from tailrace.lease l where l.token = any (array(
+    select e.token from tailrace.lease e
+    where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token)
+    order by e.token for update skip locked))
+$$;

@@ -1,0 +1,4 @@
+"""Names that others rely on, each declared once: metrics, log events.
+
+Dashboards, alerts and people search for them, so the modules here are the only place where they are spelled.
+"""

@@ -1,0 +1,91 @@
+"""The log events: what the field `event` of a log line can be.
+
+Stable names for searches and alerts; the line's text may change, these may not. Whoever logs takes them from here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Event"]
+
+
+class Event(StrEnum):
+    """One kind of log line."""
+
+    # ---- migrations --------------------------------------------------------------------------------------------------
+    MIGRATION_APPLIED = "migration_applied"
+    """A migration has been committed; fields: version, name, schema."""
+
+    MIGRATION_WAITING = "migration_waiting"
+    """A migration could not get its locks and will be tried again; fields: version, name, schema, attempt."""
+
+    MIGRATION_LOCKED = "migration_locked"
+    """Another migrator is at work in this schema; we wait for it; field: schema."""
+
+    # ---- worker ------------------------------------------------------------------------------------------------------
+    WORKER_STARTING = "worker_starting"
+    """A worker process begins; fields: worker_id, queues, slots."""
+
+    WORKER_READY = "worker_ready"
+    """It is connected, its resources are open and it claims; field: worker_id."""
+
+    WORKER_DRAINING = "worker_draining"
+    """It claims nothing more and finishes what runs; fields: worker_id, reason, running."""
+
+    WORKER_STOPPED = "worker_stopped"
+    """It has ended; fields: worker_id, interrupted, finished."""
+
+    METRICS_LISTENING = "metrics_listening"
+    """Metrics and health are served; fields: host, port."""
+
+    SCHEMA_UNFIT = "schema_unfit"
+    """The schema is missing, too old or too new for this release; the text tells the command that mends it."""
+
+    DATABASE_AWAY = "database_away"
+    """The database does not answer; the worker starts nothing and tries again."""
+
+    DATABASE_BACK = "database_back"
+    """The database answers again."""
+
+    LISTENER_BACK = "listener_back"
+    """The connection that listens for wake-ups was made again."""
+
+    BEAT_FAILED = "beat_failed"
+    """A heartbeat could not renew the lease; it is tried again."""
+
+    LEASE_UNCERTAIN = "lease_uncertain"
+    """The lease may have run out: nothing is started until a heartbeat has confirmed it."""
+
+    LEASE_LOST = "lease_lost"
+    """Leases of this worker were taken over; their jobs are cancelled and nothing of theirs is written; field: leases."""
+
+    LEASE_RETURNED = "lease_returned"
+    """A claim whose answer was lost was handed back uncharged; field: jobs."""
+
+    CLAIM_FAILED = "claim_failed"
+    """A claim or finish failed and is tried again; field: error."""
+
+    WRITES_FENCED = "writes_fenced"
+    """Outcomes were refused since their token was gone; field: jobs."""
+
+    HANDED_BACK = "handed_back"
+    """Jobs that had not started were given back; field: jobs."""
+
+    JOB_STARTED = "job_started"
+    """A job runs (debug only)."""
+
+    JOB_FAILED = "job_failed"
+    """A run ended by an error; fields: job_id, task, attempt, error_type, result."""
+
+    JOB_DEAD = "job_dead"
+    """A job was moved to the dead letters, after the commit; fields: job_id, task, reason."""
+
+    JOB_TIMED_OUT = "job_timed_out"
+    """A run passed its timeout and was told to stop; fields: job_id, task."""
+
+    JOB_CANCELLED = "job_cancelled"
+    """A run was cancelled by request; fields: job_id, task."""
+
+    JOB_STUCK = "job_stuck"
+    """A handler still runs 10 s after it was told to stop: the worker drains and exits; fields: job_id, task."""
