@@ -53,14 +53,14 @@ def take(conn: Connection, event: Event, *, receiver: str) -> int:
     return receipt.id
 
 
-def take_all(conn: Connection, events: Iterable[Event], *, receiver: str, after_each: Callable[[], None] | None = None) -> int:
+def take_all(conn: Connection, events: Iterable[Event], *, receiver: str, after_each: Callable[[int], None] | None = None) -> int:
     """Take each event in a transaction of its own.
 
     Args:
         conn: A connection without an open transaction.
         events: What happened.
         receiver: Where customers listen.
-        after_each: Called after each commit.
+        after_each: Called after each commit with the number of commits so far.
 
     Returns:
         How many were committed.
@@ -71,7 +71,7 @@ def take_all(conn: Connection, events: Iterable[Event], *, receiver: str, after_
             take(conn, event, receiver=receiver)
         taken += 1
         if after_each is not None:
-            after_each()
+            after_each(taken)
     return taken
 
 
