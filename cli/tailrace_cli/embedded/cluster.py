@@ -110,7 +110,8 @@ class Cluster:
         check = ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)]
         if subprocess.run(check, check=False, capture_output=True, **self._account.process_options()).returncode != 0:
             raise EmbeddedPostgresError(
-                f"state_dir: user {self._account.name}, who runs the server for root, cannot reach {self.state}",
+                f"user {self._account.name}, who runs the server for root, cannot reach {self.state}",
+                field="state_dir",
                 remedy="Choose a folder that every user may enter, such as one below /var/tmp",
             )
 

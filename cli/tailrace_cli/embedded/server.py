@@ -71,7 +71,7 @@ class EmbeddedPostgres:
         self._settings = {**({} if fsync else _NOT_DURABLE), **(settings or {})}
         for name in self._settings:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
-                raise EmbeddedPostgresError(f"settings: {name!r} is not the name of a setting", remedy="Correct the name")
+                raise EmbeddedPostgresError(f"{name!r} is not the name of a setting", field="settings", remedy="Correct the name")
         self._temporary = state_dir is None
         state = Path(tempfile.mkdtemp(prefix="tailrace-postgres-")) if state_dir is None else state_dir.absolute()
         self._cluster = Cluster(state, self._account, durable=fsync)
