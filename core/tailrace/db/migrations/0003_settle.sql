@@ -13,6 +13,7 @@
 --   it goes back: retried, snoozed, interrupted, handback, lost
 create type tailrace.verdict_v1 as (
   id           bigint,
+  token        bigint,             -- null for a waiting row
   queue        text,
   task         text,
   requeues     int,
@@ -114,7 +115,6 @@ declare
   v        tailrace.verdict_v1[] := verdicts;
   v_busy   bigint[];
   v_ended  bigint[];
-  v_dead   bigint[];
   v_back   bigint[];
   v_letter bigint[];          -- jobs whose dead letter changes
   v_newer  bigint[];          -- pairs: the job that goes dead …
@@ -123,7 +123,7 @@ declare
 begin
   if exists (select from tailrace.cancel_request c
              where c.job_id = any (array(select x.id from unnest(v) x where x.result in ('retried', 'snoozed', 'interrupted', 'lost')))) then
-    v := array(select (x.id, x.queue, x.task, x.requeues,
+    v := array(select (x.id, x.token, x.queue, x.task, x.requeues,
                        case when c.job_id is not null and x.result in ('retried', 'snoozed', 'interrupted', 'lost') then 'cancelled'
                             else x.result end,
                        x.reason, x.delay, x.attempts, x.lost, x.interrupted, x.snoozes, x.error, x.error_type, x.fingerprint,
@@ -193,7 +193,7 @@ end $$;
 
 -- The dead letters of conclude_v1, all of them locked or not there yet: superseded ones are resolved first (the unique
 -- index on the key allows one), then what died is written, then what was requeued and ended otherwise.
-create function tailrace.write_dead_letters_v1(v tailrace.verdict_v1[], newer bigint[], older bigint[]) returns void
+create function tailrace.write_dead_letters_v1(v tailrace.verdict_v1[], v_newer bigint[], v_older bigint[]) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
@@ -205,9 +205,9 @@ declare
   v_gone bigint[] := array(select x.id from unnest(v) x where x.requeues > 0 and x.result in ('dropped', 'cancelled', 'expired', 'replaced'));
   v_won  bigint[] := array(select x.id from unnest(v) x where x.requeues > 0 and x.result = 'succeeded');
 begin
-  if cardinality(older) > 0 then
+  if cardinality(v_older) > 0 then
     update tailrace.dead_letter d set state = 'resolved', resolution = 'superseded', resolved_at = v_now, key = null
-      where d.job_id = any (older);
+      where d.job_id = any (v_older);
   end if;
 
   if cardinality(v_dead) > 0 then
@@ -248,19 +248,19 @@ begin
       where d.job_id = any (v_won);
   end if;
 
-  if cardinality(older) > 0 then
+  if cardinality(v_older) > 0 then
     update tailrace.dead_letter d
       set total_attempts = d.total_attempts + o.total_attempts, dead_count = d.dead_count + o.dead_count,
           requeued_count = d.requeued_count + o.requeued_count, first_failed_at = least(d.first_failed_at, o.first_failed_at),
           last_requeued_at = greatest(d.last_requeued_at, o.last_requeued_at), notes = nullif(concat_ws(E'\n', o.notes, d.notes), ''),
           history = tailrace.with_event_v1(o.history || d.history,
                       jsonb_build_object('at', v_now, 'event', 'superseded', 'job_id', o.job_id::text))
-      from unnest(newer, older) p(newer, older) join tailrace.dead_letter o on o.job_id = p.older and o.job_id = any (older)
-      where d.job_id = p.newer and d.job_id = any (newer);
+      from unnest(v_newer, v_older) p(newer, older) join tailrace.dead_letter o on o.job_id = p.older and o.job_id = any (v_older)
+      where d.job_id = p.newer and d.job_id = any (v_newer);
     update tailrace.dead_letter d
       set total_attempts = 0, dead_count = 0, requeued_count = 0, notes = null,
           history = jsonb_build_array(jsonb_build_object('at', v_now, 'event', 'superseded', 'by', p.newer::text))
-      from unnest(newer, older) p(newer, older) where d.job_id = p.older and d.job_id = any (older);
+      from unnest(v_newer, v_older) p(newer, older) where d.job_id = p.older and d.job_id = any (v_older);
   end if;
 end $$;
 
@@ -299,7 +299,7 @@ begin
                 then case when o.discard and j.requeues = 0 then 'dropped' else 'dead' end
                 else 'retried' end as result
     from o join j on j.id = o.id and j.token = o.token)
-  select coalesce(array_agg((k.id, k.queue, k.task, k.requeues, k.result,
+  select coalesce(array_agg((k.id, k.token, k.queue, k.task, k.requeues, k.result,
       case when k.kind in ('permanent', 'corrupt') then 'permanent'
            when k.kind in ('timeout', 'interrupted') then k.kind
            when k.kind = 'exhausted' and k.lost > 0 then 'lease_expired'
@@ -326,8 +326,7 @@ begin
       select p.id, case when j.id is null then 'fenced' else 'busy' end
       from unnest(v_ids, v_tokens) p(id, token)
       left join tailrace.job j on j.id = p.id and j.token = p.token and j.id = any (v_ids)
-      where p.id <> all (array(select x.id from unnest(v) x)) or (j.id is null and not exists (
-        select from jsonb_to_recordset(outcomes) y(id bigint, token bigint) where y.id = p.id and y.token <> p.token) is true);
+      where not exists (select from unnest(v) x where x.id = p.id and x.token = p.token);
   end if;
 end $$;
 
@@ -336,6 +335,69 @@ create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
 language sql volatile set search_path = pg_catalog, pg_temp as $$
   delete from tailrace.lease l where l.token = any (array(
     select e.token from tailrace.lease e
-    where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token)
+    where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
     order by e.token for update skip locked))
+$$;
+
+-- Carry out the outcomes of a worker's runs: one set, and where a row spoils it, halves of it down to that row alone,
+-- which is then reported busy with a warning in the server's log. Faults that are not a row's (a read-only server, a
+-- missing right, a full disk) are raised.
+create function tailrace.settle_v1(worker text, outcomes jsonb) returns table (id bigint, result text)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_worker text := worker;
+  v_n      int := jsonb_array_length(outcomes);
+  v_half   int := v_n / 2;
+begin
+  if v_n = 0 then
+    return;
+  end if;
+  begin
+    return query select s.id, s.result from tailrace.settle_batch_v1(v_worker, outcomes) s;
+    return;
+  exception when others then
+    if sqlstate not in ('55P03', '40P01') and left(sqlstate, 2) not in ('22', '23', 'P0', 'TR') then
+      raise;
+    end if;
+    if v_n = 1 then
+      raise warning 'tailrace: the outcome of job % was refused: % (%)', outcomes -> 0 ->> 'id', sqlerrm, sqlstate;
+      return query select (outcomes -> 0 ->> 'id')::bigint, 'busy';
+      return;
+    end if;
+  end;
+  return query select s.id, s.result
+    from tailrace.settle_v1(v_worker, (select jsonb_agg(e.value) from jsonb_array_elements(outcomes) with ordinality e(value, n) where e.n <= v_half)) s;
+  return query select s.id, s.result
+    from tailrace.settle_v1(v_worker, (select jsonb_agg(e.value) from jsonb_array_elements(outcomes) with ordinality e(value, n) where e.n > v_half)) s;
+end $$;
+
+-- End waiting jobs: `what` is cancelled, expired or replaced. Rows that run, or whose dead letter somebody holds, are left.
+-- Returns how many ended. May wait for a claim that is just happening, so it is for administration, not for workers.
+create function tailrace.end_waiting_v1(ids bigint[], what text) returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = off set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v tailrace.verdict_v1[];
+begin
+  if what not in ('cancelled', 'expired', 'replaced') then
+    raise exception using errcode = 'TR002', message = 'what: unknown end ' || quote_literal(what), column = 'what',
+      hint = 'One of cancelled, expired, replaced.';
+  end if;
+  select coalesce(array_agg(tailrace.plain_verdict_v1(j, what, null)), '{}') into v
+    from (select w.* from tailrace.job w where w.id = any (ids) and w.token is null order by w.id for update) j;
+  if cardinality(v) = 0 then
+    return 0;
+  end if;
+  return (select count(*) from tailrace.conclude_v1(v) c where c.result <> 'busy');
+end $$;
+
+-- A verdict that keeps a row's counters: for ends, and for what is given back as it is.
+create function tailrace.plain_verdict_v1(j tailrace.job, result text, reason text) returns tailrace.verdict_v1
+language sql immutable set search_path = pg_catalog, pg_temp as $$
+  select (j.id, j.token, j.queue, j.task, j.requeues, result, reason, null::double precision, j.attempts, j.lost, j.interrupted, j.snoozes,
+          null::jsonb, null::text, null::text, null::jsonb, null::text)::tailrace.verdict_v1
 $$;
