@@ -1,0 +1,482 @@
+-- Tailrace 0006: what people and programs do to single jobs, queues and dead letters.
+--
+-- Each changing function writes one row of `audit` in its own transaction, named for the session's user, so that the
+-- library, the command line and plain SQL leave the same trace. None of them keeps a lock on a running job: a worker
+-- must never wait for a transaction that an application holds open. Refusals: TR002 option, TR003 not found, TR004 conflict;
+-- MESSAGE "field: problem", HINT the remedy, COLUMN the field.
+
+create function tailrace.audit_v1(verb text, target jsonb, n bigint) returns void
+language sql volatile set search_path = pg_catalog, pg_temp as $$
+  insert into tailrace.audit (who, verb, target, n) values (session_user, verb, target, n)
+$$;
+
+create function tailrace.refuse_v1(state text, field text, problem text, remedy text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception using errcode = state, message = field || ': ' || problem, hint = remedy, column = field;
+end $$;
+
+-- Say to the workers of a queue that a job is due. Only idle workers have a waiter row; a transaction with an older
+-- snapshot may not see the row of one that has just gone idle, so it always says it.
+create function tailrace.wake_v1(queue text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  if current_setting('transaction_isolation') <> 'read committed'
+     or exists (select from tailrace.waiter w where w.queue = wake_v1.queue and w.until > clock_timestamp()) then
+    perform pg_notify(tailrace.signal_channel_v1(), wake_v1.queue);
+  end if;
+end $$;
+
+-- ---- single jobs ------------------------------------------------------------------------------------------------------
+create function tailrace.cancel(id bigint) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_queue text;
+  v_token bigint;
+begin
+  for i in 1 .. 5 loop
+    if tailrace.end_waiting_v1(array[cancel.id], 'cancelled') > 0 then
+      perform tailrace.audit_v1('cancel', jsonb_build_object('id', cancel.id::text), 1);
+      return 'cancelled';
+    end if;
+    select j.queue, j.token into v_queue, v_token from tailrace.job j where j.id = cancel.id;
+    if not found then
+      perform tailrace.refuse_v1('TR003', 'id', format('there is no live job %s', cancel.id),
+                                 'It has ended, or the number is wrong; look among the dead letters');
+    end if;
+    if v_token is not null then
+      insert into tailrace.cancel_request (job_id, requested_by) values (cancel.id, session_user) on conflict (job_id) do nothing;
+      perform pg_notify(tailrace.signal_channel_v1(), v_queue || '?');
+      perform tailrace.audit_v1('cancel', jsonb_build_object('id', cancel.id::text, 'running', true), 1);
+      return 'requested';
+    end if;
+    -- It waits, but somebody has it locked: a claim about to commit, or another change. Wait for that, then look again.
+    perform from tailrace.job j where j.id = cancel.id and j.token is null for no key update;
+  end loop;
+  perform tailrace.refuse_v1('TR004', 'id', format('job %s is being changed by others', cancel.id), 'Try again');
+end $$;
+
+create function tailrace.cancel_by_key(tenant text, queue text, task text, key text) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_id     bigint;
+  v_result text;
+  v_one    text;
+begin
+  for v_id in select j.id from tailrace.job j
+              where j.tenant = coalesce(cancel_by_key.tenant, '') and j.queue = cancel_by_key.queue and j.task = cancel_by_key.task
+                and j.key = cancel_by_key.key order by j.key_slot desc loop
+    v_one := tailrace.cancel(v_id);
+    v_result := case when v_result = 'requested' then v_result else v_one end;
+  end loop;
+  if v_result is null then
+    perform tailrace.refuse_v1('TR003', 'key', format('no live job of task %s holds key %s', cancel_by_key.task, cancel_by_key.key),
+                               'It has ended, or tenant, queue, task or key differ');
+  end if;
+  return v_result;
+end $$;
+
+-- Why a waiting job could not be changed: it runs, or it is gone.
+create function tailrace.refuse_change_v1(id bigint) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  if exists (select from tailrace.job j where j.id = refuse_change_v1.id) then
+    perform tailrace.refuse_v1('TR004', 'id', format('job %s is running', refuse_change_v1.id), 'Wait for its end, or cancel it');
+  end if;
+  perform tailrace.refuse_v1('TR003', 'id', format('there is no live job %s', refuse_change_v1.id),
+                             'It has ended, or the number is wrong; look among the dead letters');
+end $$;
+
+create function tailrace.run_now(id bigint) returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_queue text;
+  v_at    timestamptz;
+begin
+  update tailrace.job j set run_at = least(j.run_at, clock_timestamp())
+    where j.id = run_now.id and j.token is null returning j.queue, j.run_at into v_queue, v_at;
+  if not found then
+    perform tailrace.refuse_change_v1(run_now.id);
+  end if;
+  perform tailrace.audit_v1('run_now', jsonb_build_object('id', run_now.id::text), 1);
+  perform tailrace.wake_v1(v_queue);
+  return v_at;
+end $$;
+
+create function tailrace.reschedule(id bigint, run_at timestamptz) returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_queue text;
+  v_at    timestamptz;
+begin
+  if reschedule.run_at is null or not isfinite(reschedule.run_at) or reschedule.run_at >= '10000-01-01 00:00+00' then
+    perform tailrace.refuse_v1('TR002', 'run_at', 'must be a finite time before the year 10000', 'Give an aware time');
+  end if;
+  -- A time in the past means now: below that the floors of the workers begin.
+  update tailrace.job j set run_at = greatest(reschedule.run_at, clock_timestamp())
+    where j.id = reschedule.id and j.token is null returning j.queue, j.run_at into v_queue, v_at;
+  if not found then
+    perform tailrace.refuse_change_v1(reschedule.id);
+  end if;
+  perform tailrace.audit_v1('reschedule', jsonb_build_object('id', reschedule.id::text, 'run_at', v_at), 1);
+  if v_at <= clock_timestamp() then
+    perform tailrace.wake_v1(v_queue);
+  end if;
+  return v_at;
+end $$;
+
+-- Seconds or an interval's text as an interval; null stays null.
+create function tailrace.changed_timeout_v1(value jsonb) returns interval
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_kind text := jsonb_typeof(value);
+  v_time interval;
+begin
+  if v_kind is null or v_kind = 'null' then
+    return null;
+  end if;
+  begin
+    if v_kind = 'number' then
+      v_time := (value #>> '{}')::double precision * interval '1 second';
+    elsif v_kind = 'string' then
+      v_time := (value #>> '{}')::interval;
+    end if;
+  exception when data_exception then
+    v_time := null;
+  end;
+  if v_time is null or v_time < interval '0' or v_time > interval '366 days' then
+    perform tailrace.refuse_v1('TR002', 'timeout', 'must be seconds or an interval from 0 to 366 days', '0 means none, null the queue''s');
+  end if;
+  return v_time;
+end $$;
+
+create function tailrace.changed_number_v1(changes jsonb, field text, low int, high int) returns int
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_text text := changes ->> field;
+begin
+  if not changes ? field then
+    return null;
+  end if;
+  if jsonb_typeof(changes -> field) is distinct from 'number' or v_text !~ '^-?\d{1,10}$' or v_text::bigint not between low and high then
+    perform tailrace.refuse_v1('TR002', field, format('must be a whole number between %s and %s', low, high), 'Give one in that range');
+  end if;
+  return v_text::int;
+end $$;
+
+create function tailrace.update_job(id bigint, changes jsonb) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  c          jsonb := update_job.changes;
+  v_unknown  text;
+  v_priority int;
+  v_attempts int;
+  v_timeout  interval;
+  v_meta     jsonb;
+begin
+  if c is null or jsonb_typeof(c) <> 'object' or c = '{}'::jsonb then
+    perform tailrace.refuse_v1('TR002', 'changes', 'must be a JSON object with at least one change',
+                               'Known: priority, max_attempts, timeout, meta');
+  end if;
+  select k into v_unknown from jsonb_object_keys(c) k where k not in ('priority', 'max_attempts', 'timeout', 'meta') limit 1;
+  if found then
+    perform tailrace.refuse_v1('TR002', v_unknown, 'cannot be changed', 'Known: priority, max_attempts, timeout, meta');
+  end if;
+  v_priority := tailrace.changed_number_v1(c, 'priority', -1000, 1000);
+  v_attempts := tailrace.changed_number_v1(c, 'max_attempts', 1, 2147483647);
+  v_timeout := tailrace.changed_timeout_v1(c -> 'timeout');
+  v_meta := nullif(c -> 'meta', 'null'::jsonb);
+  if v_meta is not null and (jsonb_typeof(v_meta) <> 'object' or octet_length(v_meta::text) > 8192) then
+    perform tailrace.refuse_v1('TR002', 'meta', 'must be a JSON object of at most 8192 bytes', 'Keep only small facts in meta');
+  end if;
+  update tailrace.job j
+    set priority = coalesce(v_priority, j.priority), max_attempts = coalesce(v_attempts, j.max_attempts),
+        timeout = case when c ? 'timeout' then v_timeout else j.timeout end, meta = case when c ? 'meta' then v_meta else j.meta end
+    where j.id = update_job.id and j.token is null;
+  if not found then
+    perform tailrace.refuse_change_v1(update_job.id);
+  end if;
+  perform tailrace.audit_v1('update', jsonb_build_object('id', update_job.id::text, 'changes', c), 1);
+end $$;
+
+-- ---- queues -----------------------------------------------------------------------------------------------------------
+create function tailrace.check_queue_name_v1(queue text) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  if queue is null or octet_length(queue) not between 1 and 128 then
+    perform tailrace.refuse_v1('TR002', 'queue', 'must be 1 to 128 bytes of UTF-8', 'Use a shorter name');
+  end if;
+end $$;
+
+create function tailrace.hold_queue(queue text, seconds double precision default null) returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_until timestamptz := '9999-12-31 00:00+00';   -- without an end; Python cannot read infinity
+begin
+  perform tailrace.check_queue_name_v1(hold_queue.queue);
+  if hold_queue.seconds is not null then
+    if not hold_queue.seconds between 0 and 3162240000 then
+      perform tailrace.refuse_v1('TR002', 'seconds', 'must be between 0 and a hundred years', 'Leave it out to hold without an end');
+    end if;
+    v_until := clock_timestamp() + hold_queue.seconds * interval '1 second';
+  end if;
+  insert into tailrace.queue as q (name, held_until) values (hold_queue.queue, v_until)
+    on conflict (name) do update set held_until = excluded.held_until;
+  perform tailrace.audit_v1('hold', jsonb_build_object('queue', hold_queue.queue, 'until', v_until), 1);
+  return v_until;
+end $$;
+
+create function tailrace.resume_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_policy boolean;
+  v_until  timestamptz;
+begin
+  select q.held, q.held_until into v_policy, v_until from tailrace.queue q where q.name = resume_queue.queue for no key update;
+  if not found then
+    perform tailrace.refuse_v1('TR003', 'queue', format('there is no queue %s', resume_queue.queue), 'Look at the list of queues');
+  end if;
+  if v_policy then
+    perform tailrace.refuse_v1('TR004', 'queue', format('%s is held by its stopPolicy', resume_queue.queue),
+                               'Set stopPolicy to None in its JobQueue and apply it');
+  end if;
+  if v_until is null then
+    return false;
+  end if;
+  update tailrace.queue q set held_until = null where q.name = resume_queue.queue;
+  perform tailrace.audit_v1('resume', jsonb_build_object('queue', resume_queue.queue), 1);
+  perform pg_notify(tailrace.signal_channel_v1(), resume_queue.queue);
+  return v_until > clock_timestamp();
+end $$;
+
+create function tailrace.apply_queue(queue text, settings jsonb, managed_by text) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_old  tailrace.queue;
+  v_held boolean := coalesce(apply_queue.settings ->> 'stopPolicy', 'None') <> 'None';
+begin
+  perform tailrace.check_queue_name_v1(apply_queue.queue);
+  if apply_queue.managed_by is null or apply_queue.managed_by not in ('controller', 'cli') then
+    perform tailrace.refuse_v1('TR002', 'managed_by', 'must be controller or cli', 'Say who manages the queue');
+  end if;
+  if apply_queue.settings is null or jsonb_typeof(apply_queue.settings) <> 'object' then
+    perform tailrace.refuse_v1('TR002', 'settings', 'must be a JSON object', 'Send the spec of the JobQueue');
+  end if;
+  if coalesce(apply_queue.settings ->> 'stopPolicy', 'None') not in ('None', 'Hold', 'HoldAndDrain') then
+    perform tailrace.refuse_v1('TR002', 'stopPolicy', 'must be None, Hold or HoldAndDrain', 'Correct the JobQueue');
+  end if;
+  insert into tailrace.queue (name) values (apply_queue.queue) on conflict (name) do nothing;
+  select q.* into v_old from tailrace.queue q where q.name = apply_queue.queue for no key update;
+  if v_old.managed_by = 'controller' and apply_queue.managed_by = 'cli' then
+    perform tailrace.refuse_v1('TR004', 'queue', format('%s is managed by a controller', apply_queue.queue),
+                               'Change its JobQueue resource instead');
+  end if;
+  if v_old.managed_by = apply_queue.managed_by and v_old.settings = apply_queue.settings and v_old.held = v_held then
+    return 'unchanged';
+  end if;
+  update tailrace.queue q set settings = apply_queue.settings, managed_by = apply_queue.managed_by, held = v_held
+    where q.name = apply_queue.queue;
+  perform tailrace.audit_v1('apply', jsonb_build_object('queue', apply_queue.queue, 'managed_by', apply_queue.managed_by), 1);
+  if v_old.held and not v_held then
+    perform pg_notify(tailrace.signal_channel_v1(), apply_queue.queue);
+  end if;
+  return case when v_old.managed_by is null then 'created' else 'changed' end;
+end $$;
+
+create function tailrace.purge_queue(queue text, force boolean default false, max_jobs bigint default null) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_id   bigint;
+  v_ids  bigint[] := '{}';
+  v_done bigint := 0;
+begin
+  if purge_queue.max_jobs < 1 then
+    perform tailrace.refuse_v1('TR002', 'max_jobs', 'must be at least 1', 'Leave it out to purge all');
+  end if;
+  if not exists (select from tailrace.queue q where q.name = purge_queue.queue)
+     and not exists (select from tailrace.job j where j.queue = purge_queue.queue) then
+    perform tailrace.refuse_v1('TR003', 'queue', format('there is no queue %s', purge_queue.queue), 'Look at the list of queues');
+  end if;
+  if not coalesce(purge_queue.force, false) and exists (
+       select from tailrace.worker w where w.until > clock_timestamp() and purge_queue.queue = any (w.queues)) then
+    perform tailrace.refuse_v1('TR004', 'queue', format('live workers serve %s', purge_queue.queue), 'Stop them first, or pass force');
+  end if;
+  for v_id in select j.id from tailrace.job j where j.queue = purge_queue.queue and j.token is null limit purge_queue.max_jobs loop
+    v_ids := v_ids || v_id;
+    if cardinality(v_ids) >= 1000 then
+      v_done := v_done + tailrace.end_waiting_v1(v_ids, 'cancelled');
+      v_ids := '{}';
+    end if;
+  end loop;
+  v_done := v_done + case when cardinality(v_ids) > 0 then tailrace.end_waiting_v1(v_ids, 'cancelled') else 0 end;
+  perform tailrace.audit_v1('purge', jsonb_build_object('queue', purge_queue.queue, 'force', coalesce(purge_queue.force, false)), v_done);
+  return v_done;
+end $$;
+
+-- One row, also for a queue that has nothing: the states of the view `jobs`, which are disjoint and sum to `total`.
+create function tailrace.queue_stats(queue text) returns table (
+  ready bigint, scheduled bigint, retrying bigint, blocked bigint, held bigint, unclaimable bigint, running bigint, stale bigint,
+  total bigint, oldest_ready_age double precision, next_due_in double precision, dead bigint,
+  oldest_dead_age double precision, read_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := statement_timestamp();
+begin
+  return query
+  with q as (
+    select coalesce(bool_or(q.held or coalesce(q.held_until > v_now, false)), false) as held
+    from tailrace.queue q where q.name = queue_stats.queue
+  ), known as (
+    select distinct t.task from tailrace.worker w cross join unnest(w.tasks) t(task)
+    where w.until > v_now and w.state = 'working' and queue_stats.queue = any (w.queues)
+  ), counted as (
+    select s.task, s.kind, count(*) as n, min(s.since) as since, min(s.run_at) as run_at
+    from (select j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
+                 case when j.token is not null then case when w.id is null then 'stale' else 'running' end
+                      when j.key_slot = 1 then 'blocked'
+                      when j.run_at <= v_now then 'due'
+                      when j.attempts > 0 or j.interrupted > 0 then 'retrying' else 'scheduled' end as kind
+          from tailrace.job j
+          left join tailrace.lease l on l.token = j.token
+          left join tailrace.worker w on w.id = l.worker and w.until > v_now
+          where j.queue = queue_stats.queue) s
+    group by s.task, s.kind
+  ), stated as (
+    select case when c.kind <> 'due' then c.kind when q.held then 'held'
+                when k.task is null then 'unclaimable' else 'ready' end as state, c.n, c.since, c.run_at
+    from counted c cross join q left join known k on k.task = c.task
+  ), live as (
+    select coalesce(sum(s.n) filter (where s.state = 'ready'), 0)::bigint as ready,
+           coalesce(sum(s.n) filter (where s.state = 'scheduled'), 0)::bigint as scheduled,
+           coalesce(sum(s.n) filter (where s.state = 'retrying'), 0)::bigint as retrying,
+           coalesce(sum(s.n) filter (where s.state = 'blocked'), 0)::bigint as blocked,
+           coalesce(sum(s.n) filter (where s.state = 'held'), 0)::bigint as held,
+           coalesce(sum(s.n) filter (where s.state = 'unclaimable'), 0)::bigint as unclaimable,
+           coalesce(sum(s.n) filter (where s.state = 'running'), 0)::bigint as running,
+           coalesce(sum(s.n) filter (where s.state = 'stale'), 0)::bigint as stale,
+           coalesce(sum(s.n), 0)::bigint as total,
+           min(s.since) filter (where s.state = 'ready') as since,
+           min(s.run_at) filter (where s.state in ('scheduled', 'retrying')) as due
+    from stated s
+  ), letters as (
+    select count(*) as dead, min(d.failed_at) as since from tailrace.dead_letter d
+    where d.queue = queue_stats.queue and d.state = 'dead'
+  )
+  select l.ready, l.scheduled, l.retrying, l.blocked, l.held, l.unclaimable, l.running, l.stale, l.total,
+         coalesce(greatest(extract(epoch from v_now - l.since), 0), 0)::double precision,
+         extract(epoch from l.due - v_now)::double precision, d.dead,
+         coalesce(greatest(extract(epoch from v_now - d.since), 0), 0)::double precision, v_now
+  from live l cross join letters d;
+end $$;
+
+-- ---- dead letters -----------------------------------------------------------------------------------------------------
+-- One row; null means all queues. All but the last two counts are of state dead. `tasks`: the ten with the most.
+create function tailrace.dead_letter_stats(queue text default null) returns table (
+  dead bigint, tasks bigint, queues bigint, average_attempts double precision, requeues bigint, oldest timestamptz,
+  newest timestamptz, by_task jsonb, requeued bigint, resolved bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  with d as (
+    select x.queue, x.task, x.state, count(*) as n, sum(x.total_attempts) as attempts, sum(x.requeued_count) as requeues,
+           min(x.failed_at) as oldest, max(x.failed_at) as newest
+    from tailrace.dead_letter x where dead_letter_stats.queue is null or x.queue = dead_letter_stats.queue
+    group by x.queue, x.task, x.state
+  ), top as (
+    select t.task, t.n from (select d.task, sum(d.n) as n from d where d.state = 'dead' group by d.task) t order by t.n desc, t.task limit 10
+  )
+  select coalesce(sum(d.n) filter (where d.state = 'dead'), 0)::bigint,
+         count(distinct d.task) filter (where d.state = 'dead'),
+         count(distinct d.queue) filter (where d.state = 'dead'),
+         coalesce(sum(d.attempts) filter (where d.state = 'dead') / nullif(sum(d.n) filter (where d.state = 'dead'), 0), 0)::double precision,
+         coalesce(sum(d.requeues), 0)::bigint,
+         min(d.oldest) filter (where d.state = 'dead'), max(d.newest) filter (where d.state = 'dead'),
+         (select coalesce(jsonb_agg(jsonb_build_object('task', t.task, 'dead', t.n) order by t.n desc, t.task), '[]') from top t),
+         coalesce(sum(d.n) filter (where d.state = 'requeued'), 0)::bigint,
+         coalesce(sum(d.n) filter (where d.state = 'resolved'), 0)::bigint
+  from d;
+end $$;
+
+-- Make way for a requeued job whose key a live job holds: refused, unless forced and the holder still waits. Returns what
+-- the history keeps of the holder.
+create function tailrace.replace_holder_v1(letter tailrace.dead_letter, force boolean) returns jsonb
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_holder tailrace.job;
+begin
+  select j.* into v_holder from tailrace.job j
+    where j.tenant = letter.tenant and j.queue = letter.queue and j.task = letter.task and j.key = letter.key and j.key_slot = 0;
+  if not found then
+    return null;
+  end if;
+  if v_holder.token is not null or not coalesce(force, false) then
+    perform tailrace.refuse_v1('TR004', 'key', format('job %s holds the key and %s', v_holder.id,
+                                                      case when v_holder.token is null then 'waits' else 'runs' end),
+                               case when v_holder.token is null then 'Force replaces it; its payload goes to the history'
+                                    else 'Wait for its end, or cancel it' end);
+  end if;
+  if tailrace.end_waiting_v1(array[v_holder.id], 'replaced') = 0 then
+    perform from tailrace.job j where j.id = v_holder.id and j.token is null for no key update;   -- wait for who has it locked
+    return null;
+  end if;
+  return jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload);
+end $$;
+
+create function tailrace.requeue_dead_letter(job_id bigint, force boolean default false) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  d          tailrace.dead_letter;
+  v_now      timestamptz := clock_timestamp();
+  v_replaced jsonb;
+  v_new      bigint;
+begin
+  select x.* into d from tailrace.dead_letter x where x.job_id = requeue_dead_letter.job_id for update;
+  if not found then
+    perform tailrace.refuse_v1('TR003', 'job_id', format('there is no dead letter %s', requeue_dead_letter.job_id),
+                               'Look at the list of dead letters');
+  elsif d.state <> 'dead' then
+    perform tailrace.refuse_v1('TR004', 'job_id', format('dead letter %s is %s', d.job_id, d.state),
+                               case d.state when 'requeued' then 'Its job lives; wait for its end' else 'It needs no requeue' end);
+  end if;
+  -- First, since a forced holder that was requeued itself goes back to the dead letters under the same key.
+  update tailrace.dead_letter x set state = 'requeued', requeued_count = x.requeued_count + 1, last_requeued_at = v_now
+    where x.job_id = d.job_id;
+  delete from tailrace.cancel_request c where c.job_id = d.job_id;   -- of its life before
+  for i in 1 .. 5 loop
+    insert into tailrace.job (id, tenant, queue, task, payload, priority, run_at, max_attempts, key, serial_group, timeout, backoff, trace,
+                              meta, saved, errors, requeues, created_at)
+      overriding system value
+      values (d.job_id, d.tenant, d.queue, d.task, d.payload, d.priority, v_now, d.max_attempts, d.key, d.serial_group, d.timeout,
+              d.backoff, d.trace, d.meta, d.saved, nullif(d.errors, '[]'), d.requeued_count + 1, d.created_at)
+      on conflict do nothing returning id into v_new;
+    exit when v_new is not null;
+    v_replaced := coalesce(tailrace.replace_holder_v1(d, requeue_dead_letter.force), v_replaced);
+  end loop;
+  if v_new is null then
+    perform tailrace.refuse_v1('TR004', 'job_id', format('a live job has the number or the key of dead letter %s', d.job_id),
+                               'Look at the job, then try again');
+  end if;
+  update tailrace.dead_letter x
+    set history = tailrace.with_event_v1(x.history, jsonb_strip_nulls(jsonb_build_object(
+          'at', v_now, 'event', 'requeued', 'by', session_user, 'replaced', v_replaced)))
+    where x.job_id = d.job_id;
+  insert into tailrace.tally (queue, task, what, n) values (d.queue, d.task, 'requeued', 1);
+  perform tailrace.audit_v1('requeue', jsonb_strip_nulls(jsonb_build_object('job_id', d.job_id::text, 'replaced', v_replaced -> 'id')), 1);
+  perform tailrace.wake_v1(d.queue);
+  return 'requeued';
+end $$;
