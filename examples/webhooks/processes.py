@@ -144,7 +144,7 @@ def start_worker(name: str, folder: Path, *, slots: int, environment: Mapping[st
     """Start a worker; it is ready when its row is in the database.
 
     Args:
-        name: Its id in the database.
+        name: The beginning of its id in the database.
         folder: Where its log goes.
         slots: How many jobs it runs at a time.
         environment: Its settings.

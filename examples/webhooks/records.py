@@ -21,8 +21,11 @@ select (select count(*) from tailrace.job where queue = %(queue)s),
        (select count(*) from tailrace.dead_letter where queue = %(queue)s and state = 'dead'),
        array(select id from tailrace.job where queue = %(queue)s and lost > 0)
 """
-_HELD = "select coalesce(array_agg(id), '{}') from tailrace.lease, unnest(ids) as id where worker = %(worker)s"
-_WORKERS = "select count(*) from tailrace.worker where id = any(%(names)s) and until > clock_timestamp()"
+_HELD = "select coalesce(array_agg(id), '{}') from tailrace.lease, unnest(ids) as id where starts_with(worker, %(worker)s)"
+_WORKERS = """
+select count(*) from unnest(%(names)s::text[]) as name
+where exists (select from tailrace.worker where starts_with(id, name) and until > clock_timestamp())
+"""
 _DEAD = "select job_id from tailrace.dead_letter where queue = %(queue)s and state = 'dead' order by job_id"
 _ENDS = """
 select what, sum(n)::bigint
@@ -78,11 +81,11 @@ class Witness:
         return Sight(live, running, retrying, dead)
 
     def held_by(self, worker: str) -> list[int]:
-        """Return the ids of the jobs in a worker's leases."""
+        """Return the ids of the jobs in a worker's leases; its id begins with the name and ends at random."""
         return list(self._row(_HELD, worker=worker)[0])
 
     def workers(self, names: list[str]) -> int:
-        """Count those of the workers that are known and alive."""
+        """Count those of the workers that are known to the database and alive."""
         return int(self._row(_WORKERS, names=names)[0])
 
     def dead_letters(self) -> list[int]:
