@@ -12,7 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -238,6 +238,3 @@ def _reap(started: Sequence[RealProcess]) -> None:
             failures.append(error)
     if failures:
         raise ExceptionGroup("processes that did not end", failures)
-
-
-ProcessFactory = Callable[..., RealProcess]

@@ -242,8 +242,11 @@ async def _first_to_end(*directions: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+MakeProxy = Callable[[str], TcpProxy]
+
+
 @pytest.fixture
-def proxy_to() -> Iterator[Callable[[str], TcpProxy]]:
+def proxy_to() -> Iterator[MakeProxy]:
     """Make proxies to any address: `proxy_to(dsn)`; closed after the test."""
     made: list[TcpProxy] = []
 
@@ -257,6 +260,6 @@ def proxy_to() -> Iterator[Callable[[str], TcpProxy]]:
 
 
 @pytest.fixture
-def tcp_proxy(dsn: str, server: Server, proxy_to: Callable[[str], TcpProxy]) -> TcpProxy:
+def tcp_proxy(dsn: str, server: Server, proxy_to: MakeProxy) -> TcpProxy:
     """A proxy to the test's database; give `tcp_proxy.dsn` to the client."""
     return proxy_to(dsn)

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from tests.rig.servers import RigDatabase, Server
+from tests.rig.processes import StartProcess
+from tests.rig.proxy import MakeProxy
+from tests.rig.servers import Connection, RigDatabase, Server
 from tests.rig.waiting import aeventually, eventually
 
 
@@ -61,7 +63,7 @@ async def test_aeventually_takes_coroutines() -> None:
     assert await aeventually(ask) == 3
 
 
-def test_processes_are_stopped_continued_and_killed(process) -> None:
+def test_processes_are_stopped_continued_and_killed(process: StartProcess) -> None:
     ticking = process("-c", "import json, sys, time\nprint(json.dumps({'event': 'up', 'n': 1}))\ntime.sleep(60)")
     assert ticking.wait_event("up")["n"] == 1
     ticking.stop()
@@ -71,14 +73,14 @@ def test_processes_are_stopped_continued_and_killed(process) -> None:
         ticking.wait_event("never")
 
 
-def test_output_of_a_process_is_in_the_message(process) -> None:
+def test_output_of_a_process_is_in_the_message(process: StartProcess) -> None:
     failing = process("-c", "import sys; sys.exit('no such thing')")
     assert failing.wait() == 1
     with pytest.raises(AssertionError, match="no such thing"):
         failing.wait_event("up")
 
 
-def test_the_proxy_cuts_and_refuses(empty_database: RigDatabase, proxy_to) -> None:
+def test_the_proxy_cuts_and_refuses(empty_database: RigDatabase, proxy_to: MakeProxy) -> None:
     proxy = proxy_to(empty_database.dsn)
     cut = psycopg.connect(proxy.dsn, application_name="a", autocommit=True)
     kept = psycopg.connect(proxy.dsn, application_name="b", autocommit=True)
@@ -95,7 +97,7 @@ def test_the_proxy_cuts_and_refuses(empty_database: RigDatabase, proxy_to) -> No
         again.execute("select 1")
 
 
-def test_a_paused_proxy_is_silent_until_resumed(empty_database: RigDatabase, proxy_to) -> None:
+def test_a_paused_proxy_is_silent_until_resumed(empty_database: RigDatabase, proxy_to: MakeProxy) -> None:
     proxy = proxy_to(empty_database.dsn)
     with psycopg.connect(proxy.dsn, autocommit=True) as conn, ThreadPoolExecutor() as threads:
         proxy.pause()
@@ -108,7 +110,9 @@ def test_a_paused_proxy_is_silent_until_resumed(empty_database: RigDatabase, pro
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_the_answer_to_a_commit_is_lost_after_it_happened(empty_database: RigDatabase, proxy_to, pipelined: bool) -> None:
+def test_the_answer_to_a_commit_is_lost_after_it_happened(
+    empty_database: RigDatabase, proxy_to: MakeProxy, pipelined: bool
+) -> None:
     proxy = proxy_to(empty_database.dsn)
     empty_database.query("create table noted (n int)")
     with psycopg.connect(proxy.dsn, application_name="tailrace work") as conn, psycopg.connect(proxy.dsn) as other:
@@ -121,7 +125,7 @@ def test_the_answer_to_a_commit_is_lost_after_it_happened(empty_database: RigDat
     assert empty_database.query("select n from noted order by n") == [(0,), (1,)]
 
 
-def _insert(conn: psycopg.Connection, *, pipelined: bool) -> None:
+def _insert(conn: Connection, *, pipelined: bool) -> None:
     if pipelined:
         with conn.pipeline(), conn.transaction():
             conn.execute("insert into noted values (1)")

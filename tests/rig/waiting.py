@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -39,7 +39,11 @@ def eventually(predicate: Callable[[], T], timeout: float = 10.0, *, what: str =
         pause = min(pause * 1.5, _LONGEST)
 
 
-async def aeventually(predicate: Callable[[], T | Awaitable[T]], timeout: float = 10.0, *, what: str = "") -> T:
+@overload
+async def aeventually(predicate: Callable[[], Awaitable[T]], timeout: float = 10.0, *, what: str = "") -> T: ...
+@overload
+async def aeventually(predicate: Callable[[], T], timeout: float = 10.0, *, what: str = "") -> T: ...
+async def aeventually(predicate: Callable[[], Any], timeout: float = 10.0, *, what: str = "") -> Any:
     """Do what `eventually` does without blocking the event loop; the predicate may be a coroutine function."""
     deadline = time.monotonic() + timeout
     pause = _FIRST
