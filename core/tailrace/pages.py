@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tailrace.errors import InvalidOption
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "Page", "check_id", "check_limit", "cursor", "page_reader", "read_cursor"]
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "Page", "check_id", "check_limit", "cursor", "frozen", "page_reader", "read_cursor"]
 
 DEFAULT_LIMIT: Final = 50
 """Rows of a page when nothing is said."""
@@ -103,6 +103,15 @@ def read_cursor(text: str | None, *kinds: type) -> tuple[Any, ...] | None:
     if not isinstance(key, list) or [type(part) for part in key] != list(kinds):
         raise InvalidOption("is no cursor of this list", field="after", hint="Give the `after` of the page before, unchanged")
     return tuple(key)
+
+
+def frozen(row: Sequence[Any]) -> list[Any]:
+    """Return the values of a row with arrays as tuples, for a frozen record.
+
+    Args:
+        row: What the database gave.
+    """
+    return [tuple(value) if isinstance(value, list) else value for value in row]
 
 
 def page_reader(

@@ -1,0 +1,110 @@
+"""Administration in one place: jobs, dead letters, queues, leases, workers.
+
+`App` shows it: `app.jobs` is `Admin(app.database).jobs`, and `app.using(conn).jobs` is `AdminUsing(conn, app.database).jobs`,
+in the caller's transaction. The command line uses the same objects.
+"""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from typing import cast, overload
+
+from tailrace.db import AsyncConnection, Connection, Database
+from tailrace.dead_letters import AsyncDeadLetters, DeadLetters, SyncDeadLetters
+from tailrace.drivers import UsingAsyncConnection, UsingConnection
+from tailrace.errors import InvalidOption
+from tailrace.jobs import AsyncJobs, Jobs, SyncJobs
+from tailrace.leases import AsyncLeases, Leases, SyncLeases
+from tailrace.queues import AsyncQueues, Queues, SyncQueues
+from tailrace.workers import AsyncWorkers, SyncWorkers, Workers
+
+__all__ = ["Admin", "AdminUsing", "AsyncAdminUsing", "admin_using"]
+
+
+class Admin:
+    """All words, sync and async, each on a pool of its own that opens at first use."""
+
+    def __init__(self, database: Database) -> None:
+        """Open nothing.
+
+        Args:
+            database: What is administered.
+        """
+        self.jobs = Jobs(database)
+        """Live jobs."""
+        self.dead_letters = DeadLetters(database)
+        """Jobs that cannot go on."""
+        self.queues = Queues(database)
+        """Queues and their settings."""
+        self.leases = Leases(database)
+        """Who runs what."""
+        self.workers = Workers(database)
+        """Processes."""
+
+
+class AdminUsing:
+    """The sync words on the caller's connection, in the caller's transaction."""
+
+    def __init__(self, conn: Connection, database: Database) -> None:
+        """Borrow a connection.
+
+        Args:
+            conn: Stays the caller's.
+            database: Whose schema it is.
+        """
+        driver = UsingConnection(conn)
+        self.jobs = SyncJobs(database.blocks, driver)
+        """Live jobs."""
+        self.dead_letters = SyncDeadLetters(database.blocks, driver)
+        """Jobs that cannot go on."""
+        self.queues = SyncQueues(database.blocks, driver)
+        """Queues and their settings."""
+        self.leases = SyncLeases(database.blocks, driver)
+        """Who runs what."""
+        self.workers = SyncWorkers(database.blocks, driver)
+        """Processes."""
+
+
+class AsyncAdminUsing:
+    """The awaited words on the caller's async connection, in the caller's transaction."""
+
+    def __init__(self, conn: AsyncConnection, database: Database) -> None:
+        """Borrow a connection.
+
+        Args:
+            conn: Stays the caller's.
+            database: Whose schema it is.
+        """
+        driver = UsingAsyncConnection(conn)
+        self.jobs = AsyncJobs(database.blocks, driver)
+        """Live jobs."""
+        self.dead_letters = AsyncDeadLetters(database.blocks, driver)
+        """Jobs that cannot go on."""
+        self.queues = AsyncQueues(database.blocks, driver)
+        """Queues and their settings."""
+        self.leases = AsyncLeases(database.blocks, driver)
+        """Who runs what."""
+        self.workers = AsyncWorkers(database.blocks, driver)
+        """Processes."""
+
+
+@overload
+def admin_using(conn: Connection, database: Database) -> AdminUsing: ...
+@overload
+def admin_using(conn: AsyncConnection, database: Database) -> AsyncAdminUsing: ...
+def admin_using(conn: Connection | AsyncConnection, database: Database) -> AdminUsing | AsyncAdminUsing:
+    """Return the words that fit a connection.
+
+    Args:
+        conn: A psycopg connection, sync or async.
+        database: Whose schema it is.
+
+    Raises:
+        InvalidOption: It is another kind of connection.
+    """
+    commit = getattr(conn, "commit", None)
+    if commit is None or not hasattr(conn, "pgconn"):
+        raise InvalidOption(f"is a {type(conn).__name__}", field="conn", hint="Give a psycopg connection")
+    if iscoroutinefunction(commit):
+        return AsyncAdminUsing(cast("AsyncConnection", conn), database)
+    return AdminUsing(cast("Connection", conn), database)
