@@ -23,16 +23,17 @@ from tailrace.errors import (
     TailraceError,
 )
 
-__all__ = ["translate", "translated"]
+__all__ = ["SQLSTATES", "translate", "translated"]
 
 # Raised by our SQL functions: MESSAGE "field: problem", HINT the remedy, COLUMN the field.
-_OURS: Final[dict[str, type[TailraceError]]] = {
+SQLSTATES: Final[dict[str, type[TailraceError]]] = {
     "TR001": InvalidPayload,
     "TR002": InvalidOption,
     "TR003": NotFound,
     "TR004": Conflict,
     "TR005": LeaseLost,
 }
+"""What our SQL functions raise, and the error it becomes; the reference page lists them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ def translate(exc: BaseException, *, address: str) -> BaseException:
     state = exc.sqlstate
     if state is None:
         return _without_state(exc, address)
-    if state in _OURS:
-        return _by_function(exc, _OURS[state])
+    if state in SQLSTATES:
+        return _by_function(exc, SQLSTATES[state])
     if state in ("23514", "23505"):
         return _by_constraint(exc)
     if state in _UNAVAILABLE or state.startswith(_UNAVAILABLE_CLASSES):
