@@ -87,14 +87,14 @@ begin
   return tailrace.backoff_v1(own, n);
 end $$;
 
--- The newest ten of a job's errors with one more.
+-- The newest ten of a job's errors with one more. Called for each row, so it must be inlined: a body that is parsed here
+-- needs no pinned search_path, which would forbid that.
 create function tailrace.with_error_v1(errors jsonb, error jsonb) returns jsonb
-language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
-  select case when error is null then errors
-         else case when jsonb_typeof(errors) <> 'array' or errors is null then '[]'::jsonb
-                   when jsonb_array_length(errors) >= 10 then jsonb_path_query_array(errors, '$[last - 8 to last]')
-                   else errors end || jsonb_build_array(error) end
-$$;
+language sql immutable parallel safe
+return case when error is null then errors
+            when errors is null or jsonb_typeof(errors) <> 'array' then jsonb_build_array(error)
+            when jsonb_array_length(errors) >= 10 then jsonb_path_query_array(errors, '$[last - 8 to last]') || jsonb_build_array(error)
+            else errors || jsonb_build_array(error) end;
 
 -- A dead letter's history with one more event, the newest hundred.
 create function tailrace.with_event_v1(history jsonb, event jsonb) returns jsonb

@@ -101,7 +101,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- Take the jobs of these leases from their workers. Each row is charged like a crash: lost + 1, back after a wait, or dead
--- (lease_expired) on its last attempt. Rows of a worker that was draining count as interrupted instead: the platform cut
+-- (lease_expired) on its last attempt. Rows of a dead worker that was draining count as interrupted instead: the platform cut
 -- them, and the attempt is given back as often as the queue allows.
 --   first_delay: seconds before a job that is lost for the first time runs again; null = its backoff after one failure
 --   cause:       a sentence for the job's error history
@@ -129,7 +129,7 @@ begin
     from tailrace.job where job.id = any (v_ids) and job.token = any (v_tokens)
     order by job.id for update skip locked),
   d as (
-    select j.*, l.worker, o.state is not distinct from 'draining' as draining,
+    select j.*, l.worker, coalesce(o.state = 'draining' and o.until <= clock_timestamp(), false) as draining,
            coalesce(q.settings ->> 'exhaustedPolicy' = 'Discard', false) and j.requeues = 0 as discard,
            tailrace.setting_number_v1(q.settings -> 'jobDefaults', 'maxInterruptions', 10) as most
     from j join tailrace.lease l on l.token = j.token and l.token = any (v_tokens)

@@ -1,0 +1,377 @@
+-- Tailrace 0005: the routines that keep the tables clean, each one function whose call is one batch.
+--
+-- A call commits by itself, holds the routine's advisory lock for its own transaction only (two runners may alternate) and
+-- reports what it did as JSON; `{"locked": true}` says that another runner was at it just now. Rows that somebody holds are
+-- skipped and counted. Time is the database's, read once per call.
+
+-- The right to run one batch of a routine now.
+create function tailrace.begin_routine_v1(routine text) returns boolean
+language sql volatile set search_path = pg_catalog, pg_temp as $$
+  select pg_try_advisory_xact_lock(hashtext(tailrace.signal_channel_v1()), hashtext(routine))
+$$;
+
+-- Remember that a routine ran; workers look at last_success to see whether anybody runs it.
+create function tailrace.end_routine_v1(routine text) returns void
+language sql volatile set search_path = pg_catalog, pg_temp as $$
+  insert into tailrace.maintenance as m (routine, last_tick, last_success) values (routine, clock_timestamp(), clock_timestamp())
+    on conflict (routine, scope) do update set last_tick = excluded.last_tick, last_success = excluded.last_success
+$$;
+
+-- Enter a tick of the reaper and return since when its ticks have been steady. A tick that comes more than three intervals
+-- after the last one, or before it, or that is the first, begins anew: after an outage, a failover or a step of the clock
+-- the living workers have not renewed their leases, and must not lose them.
+create function tailrace.reaper_tick_v1(interval_seconds real, now timestamptz) returns timestamptz
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  v_steady timestamptz;
+begin
+  insert into tailrace.maintenance as m (routine, last_tick, last_success, steady_since) values ('reaper', now, now, now)
+    on conflict (routine, scope) do update
+      set last_tick = now, last_success = now,
+          steady_since = case when m.last_tick is null or now < m.last_tick
+                                or now > m.last_tick + 3 * interval_seconds * interval '1 second' then now
+                              else coalesce(m.steady_since, now) end
+    returning m.steady_since into v_steady;
+  return v_steady;
+end $$;
+
+-- End worker and maintenance sessions whose transaction is older than a lease: a frozen client holds rows that nobody sees.
+-- Migrations, the command line and applications are left alone, and so are sessions that we may not end.
+create function tailrace.end_frozen_sessions_v1(older_than interval) returns int
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_pid   int;
+  v_ended int := 0;
+begin
+  for v_pid in
+    select a.pid from pg_stat_activity a
+    where a.xact_start < clock_timestamp() - older_than and a.datname = current_database() and a.pid <> pg_backend_pid()
+      and a.backend_type = 'client backend' and a.application_name ~ '^tailrace (work|rescan|listen|heartbeat|maintain)$'
+  loop
+    begin
+      v_ended := v_ended + pg_terminate_backend(v_pid)::int;
+    exception when insufficient_privilege then
+      null;
+    end;
+  end loop;
+  return v_ended;
+end $$;
+
+-- One batch of the reaper: takes over leases of workers whose `until` has passed, at most `batch` of them, from the token
+-- `after` on. The worker rows are locked and their `until` is read again under the lock, so a heartbeat either comes first
+-- and keeps its leases or waits for this statement. An `until` more than two leases ahead (the clock stepped back) is
+-- brought down to one lease.
+-- Returns {"steady", "workers", "leases", "skipped", "rows": [counted_v1], "ended_sessions", "next": token or null}.
+create function tailrace.reap_v1(interval_seconds real, batch int default 100, after bigint default null) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz := clock_timestamp();
+  v_steady  timestamptz;
+  v_dead    text[];
+  v_tokens  bigint[];
+  v_longest real;
+  v_ended   int := 0;
+  v_result  jsonb := '{"leases": 0, "skipped": 0, "rows": []}';
+begin
+  if interval_seconds < 1 or batch < 1 then
+    raise exception using errcode = 'TR002', message = 'interval_seconds: the reaper needs an interval of 1 s or more and a batch of 1 or more',
+      column = 'interval_seconds', hint = 'The default interval is 15 s.';
+  end if;
+  if not tailrace.begin_routine_v1('reaper') then
+    return '{"locked": true}';
+  end if;
+  v_steady := tailrace.reaper_tick_v1(interval_seconds, v_now);
+
+  update tailrace.worker o set until = v_now + o.lease_seconds * interval '1 second'
+    where o.id = any (array(select w.id from tailrace.worker w where w.until > v_now + 2 * w.lease_seconds * interval '1 second'
+                            order by w.id for no key update skip locked));
+  v_dead := array(select w.id from tailrace.worker w
+                  where w.until < v_now and v_now - v_steady >= w.lease_seconds * interval '1 second'
+                    and exists (select from tailrace.lease l where l.worker = w.id offset 0)
+                  order by w.id for no key update skip locked);
+  v_tokens := array(select t.token from (
+      select l.token from tailrace.lease l where l.worker = any (v_dead)
+      union all   -- leases whose worker has no row: a living one writes it again with its next beat
+      select l.token from tailrace.lease l
+      where l.claimed_at < v_now - interval '60 seconds' and v_now - v_steady >= interval '60 seconds'
+        and not exists (select from tailrace.worker w where w.id = l.worker offset 0)) t
+    where after is null or t.token > after order by t.token limit batch);
+  if cardinality(v_tokens) > 0 then
+    v_result := tailrace.take_over_v1(v_tokens, null, 'the lease of the worker expired');
+  end if;
+
+  select coalesce(max(w.lease_seconds), 60) into v_longest from tailrace.worker w;
+  if after is null then
+    v_ended := case when v_now - v_steady >= v_longest * interval '1 second'
+                    then tailrace.end_frozen_sessions_v1(v_longest * interval '1 second') else 0 end;
+  end if;
+  return v_result || jsonb_build_object('steady', v_now - v_steady >= v_longest * interval '1 second',
+    'workers', cardinality(v_dead), 'ended_sessions', v_ended,
+    'next', case when cardinality(v_tokens) = batch then v_tokens[batch] end);
+end $$;
+
+-- One slice of the walk over the job table by primary key: sweep and audit.
+--   exhausted waiting rows (a lowered max_attempts, imports, hand edits) go to the dead letters;
+--   waiting rows past expires_at that no claim meets end as expired;
+--   a token without a lease is an orphan: treated as a lost lease (given back, or dead on its last attempt).
+-- Rows that run are never touched: what is looked at without a lock is read again under one.
+--   after: begin behind this id; null goes on where the last slice ended, and remembers where this one ends
+-- Returns {"seen", "skipped", "orphaned", "rows": [counted_v1], "next": id, or null at the end of the table}.
+create function tailrace.walk_v1(after bigint default null, slice int default 1000) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz := clock_timestamp();
+  v_after   bigint := after;
+  v_seen    int;
+  v_last    bigint;
+  v_found   bigint[];
+  v_locked  bigint[];
+  v_orphan  int := 0;
+  v         tailrace.verdict_v1[];
+  v_done    bigint[];
+  v_results text[];
+begin
+  if slice < 1 then
+    raise exception using errcode = 'TR002', message = 'slice: a slice has at least 1 row', column = 'slice', hint = 'The default is 1000.';
+  end if;
+  if not tailrace.begin_routine_v1('sweep') then
+    return '{"locked": true}';
+  end if;
+  if v_after is null then
+    select m.cursor into v_after from tailrace.maintenance m where m.routine = 'sweep' and m.scope = '';
+  end if;
+  v_after := coalesce(v_after, -9223372036854775808);
+
+  select count(*), max(p.id), coalesce(array_agg(p.id) filter (where
+           case when p.token is null then p.attempts >= p.max_attempts or p.expires_at <= v_now
+                else not exists (select from tailrace.lease l where l.token = p.token offset 0) end), '{}')
+    into v_seen, v_last, v_found
+    from (select j.id, j.token, j.attempts, j.max_attempts, j.expires_at from tailrace.job j
+          where j.id > v_after order by j.id limit slice) p;
+
+  if cardinality(v_found) > 0 then
+    v_locked := array(select j.id from tailrace.job j where j.id = any (v_found) order by j.id for update skip locked);
+    select coalesce(array_agg(k.verdict), '{}'), count(*) filter (where k.orphan) into v, v_orphan
+      from (select tailrace.walk_verdict_v1(j, q.settings, v_now) as verdict, j.token is not null as orphan
+            from tailrace.job j left join tailrace.queue q on q.name = j.queue
+            where j.id = any (v_locked)
+              and case when j.token is null then j.attempts >= j.max_attempts or j.expires_at <= v_now
+                       else not exists (select from tailrace.lease l where l.token = j.token offset 0) end
+            order by j.id) k;
+    select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.result), '{}') into v_done, v_results
+      from tailrace.conclude_each_v1(v) c;
+  end if;
+
+  perform tailrace.end_routine_v1('sweep');
+  if after is null then
+    update tailrace.maintenance m set cursor = case when v_seen = slice then v_last end where m.routine = 'sweep' and m.scope = '';
+  end if;
+  return jsonb_build_object('seen', v_seen, 'orphaned', v_orphan,
+    'skipped', cardinality(v_found) - coalesce(cardinality(v_locked), 0),
+    'rows', tailrace.counted_v1(v, coalesce(v_done, '{}'), coalesce(v_results, '{}')),
+    'next', case when v_seen = slice then v_last end);
+end $$;
+
+-- What the walk does with one row that it has found and locked.
+create function tailrace.walk_verdict_v1(j tailrace.job, settings jsonb, now timestamptz) returns tailrace.verdict_v1
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v       tailrace.verdict_v1 := tailrace.plain_verdict_v1(j, 'expired', null);
+  v_spent boolean := j.attempts >= j.max_attempts;
+begin
+  if j.token is null and not v_spent then
+    return v;
+  end if;
+  if v_spent then
+    v.result := case when settings ->> 'exhaustedPolicy' = 'Discard' and j.requeues = 0 then 'dropped' else 'dead' end;
+    v.reason := case when j.token is not null or j.lost > 0 then 'lease_expired' else 'max_attempts' end;
+    v.error_type := 'unknown';
+  else
+    v.result := 'lost';
+    v.lost := j.lost + 1;
+    v.delay := tailrace.job_backoff_v1(j.backoff, j.queue, j.task, v.lost);
+  end if;
+  if j.token is not null then
+    v.error := jsonb_build_object('type', 'WorkerLost', 'message', 'the job had a token without a lease', 'traceback', null,
+                                  'attempt', j.attempts, 'worker', null, 'time', now);
+  end if;
+  return v;
+end $$;
+
+-- The audit of the dead letters: one in state requeued whose job is not there is dead again. At most `batch` in a call.
+-- Returns {"restored": n, "skipped": n}.
+create function tailrace.audit_requeued_v1(batch int default 1000) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_found    bigint[];
+  v_held     bigint[];
+  v_restored bigint[];
+begin
+  if not tailrace.begin_routine_v1('sweep') then
+    return '{"locked": true}';
+  end if;
+  v_found := array(select d.job_id from tailrace.queue q
+                   cross join lateral (select o.job_id from tailrace.dead_letter o where o.queue = q.name and o.state = 'requeued' offset 0) d
+                   where not exists (select from tailrace.job j where j.id = d.job_id offset 0) limit batch);
+  v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_found) order by d.job_id for update skip locked);
+  with r as (
+    update tailrace.dead_letter d
+      set state = 'dead',
+          -- the key may be another's by now: a dead letter without a key is better than none
+          key = case when exists (select from tailrace.dead_letter o where o.tenant = d.tenant and o.queue = d.queue and o.task = d.task
+                                  and o.key = d.key and o.state = 'dead' offset 0) then null else d.key end,
+          history = tailrace.with_event_v1(d.history, jsonb_build_object('at', clock_timestamp(), 'event', 'withdrawn', 'reason', 'audit'))
+      where d.job_id = any (v_held) and d.state = 'requeued' and not exists (select from tailrace.job j where j.id = d.job_id offset 0)
+      returning d.job_id, d.queue, d.task),
+  t as (insert into tailrace.tally (queue, task, what, n) select r.queue, r.task, 'withdrawn', count(*) from r group by 1, 2)
+  select coalesce(array_agg(r.job_id), '{}') into v_restored from r;
+  return jsonb_build_object('restored', cardinality(v_restored), 'skipped', cardinality(v_found) - cardinality(v_held));
+end $$;
+
+-- One reading of every queue, published in the queue's row: {"dead", "requeued", "resolved", "oldest_dead_at",
+-- "dead_counted_at", "dead_count_seconds", "running", "leases", "workers"}; times are ISO 8601 in UTC.
+-- Makes the row of queues that have jobs or dead letters and no row, and folds the counts of ends into `total`.
+-- A count of dead letters that took long is repeated only after fifty times as long, so that it costs at most 2 % of the time.
+-- Returns {"queues", "created", "folded", "more": whether counts are left to fold, "skipped": queue rows that were locked}.
+create function tailrace.statistics_v1(fold int default 20000) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz := clock_timestamp();
+  v_created int := 0;
+  v_folded  int;
+  v_queue   record;
+  v_count   jsonb;
+  v_read    int := 0;
+  v_all     int;
+begin
+  if not tailrace.begin_routine_v1('statistics') then
+    return '{"locked": true}';
+  end if;
+  with gone as (
+    delete from tailrace.tally t where t.id = any (array(select o.id from tailrace.tally o order by o.id limit fold)) returning queue, task, what, n),
+  sums as (select g.queue, g.task, g.what, sum(g.n)::bigint as n, count(*) as of_rows from gone g group by 1, 2, 3),
+  folded as (insert into tailrace.total as o (queue, task, what, n) select s.queue, s.task, s.what, s.n from sums s order by 1, 2, 3
+             on conflict (queue, task, what) do update set n = o.n + excluded.n)
+  select coalesce(sum(s.of_rows), 0) into v_folded from sums s;
+
+  begin
+    insert into tailrace.queue (name) select n.name from tailrace.queue_names_v1() n(name) order by 1 on conflict (name) do nothing;
+    get diagnostics v_created = row_count;
+  exception when lock_not_available then   -- somebody is just making one of them
+    null;
+  end;
+  v_all := (select count(*) from tailrace.queue);
+  for v_queue in select q.name, q.reading from tailrace.queue q order by q.name for no key update skip locked loop
+    v_count := tailrace.dead_counts_v1(v_queue.name, v_queue.reading);
+    update tailrace.queue q
+      set read_at = clock_timestamp(),
+          reading = v_count || jsonb_build_object(
+            'leases', (select count(*) from tailrace.lease l where l.queue = v_queue.name),
+            'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
+                        where l.queue = v_queue.name and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
+            'workers', (select count(*) from tailrace.worker w where w.until > v_now and v_queue.name = any (w.queues)))
+      where q.name = v_queue.name;
+    v_read := v_read + 1;
+  end loop;
+  perform tailrace.end_routine_v1('statistics');
+  return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_folded = fold, 'skipped', v_all - v_read);
+end $$;
+
+-- Names of queues that have jobs or dead letters and no row: one index entry per queue is read.
+create function tailrace.queue_names_v1() returns table (name text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+  with recursive
+  a(name) as (
+    (select j.queue from tailrace.job j where j.serial_group is null and j.key_slot = 0 and j.lost = 0 order by j.queue limit 1)
+    union all
+    select (select j.queue from tailrace.job j where j.serial_group is null and j.key_slot = 0 and j.lost = 0 and j.queue > a.name
+            order by j.queue limit 1) from a where a.name is not null),
+  b(name) as (
+    (select j.queue from tailrace.job j where j.lost > 0 and j.serial_group is null and j.key_slot = 0 order by j.queue limit 1)
+    union all
+    select (select j.queue from tailrace.job j where j.lost > 0 and j.serial_group is null and j.key_slot = 0 and j.queue > b.name
+            order by j.queue limit 1) from b where b.name is not null),
+  c(name) as (
+    (select d.queue from tailrace.dead_letter d order by d.queue limit 1)
+    union all
+    select (select d.queue from tailrace.dead_letter d where d.queue > c.name order by d.queue limit 1) from c where c.name is not null)
+  select n.name from (select name from a union select name from b union select name from c) n
+  where n.name is not null and not exists (select from tailrace.queue q where q.name = n.name)
+$$;
+
+-- The counts of one queue's dead letters, or those of the last reading where counting again would cost too much.
+create function tailrace.dead_counts_v1(queue text, last jsonb) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+set enable_seqscan = off set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v_now    timestamptz := clock_timestamp();
+  v_cost   double precision := tailrace.setting_number_v1(last, 'dead_count_seconds', 0);
+  v_counts jsonb;
+  v_oldest timestamptz;
+begin
+  v_oldest := (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.state = 'dead' order by d.failed_at limit 1);
+  if v_cost > 0.02 and last ->> 'dead_counted_at' is not null
+     and (last ->> 'dead_counted_at')::timestamptz between v_now - 50 * v_cost * interval '1 second' and v_now then
+    return last || jsonb_build_object('oldest_dead_at', v_oldest);
+  end if;
+  select jsonb_build_object('dead', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'dead'),
+    'requeued', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'requeued'),
+    'resolved', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'resolved')) into v_counts;
+  return v_counts || jsonb_build_object('oldest_dead_at', v_oldest, 'dead_counted_at', v_now,
+    'dead_count_seconds', round(extract(epoch from clock_timestamp() - v_now)::numeric, 4));
+end $$;
+
+-- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease, and
+-- cancel requests whose job has ended. Returns {"waiters", "workers", "cancel_requests"}.
+create function tailrace.housekeeping_v1() returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now      timestamptz := clock_timestamp();
+  v_waiters  bigint;
+  v_workers  bigint;
+  v_requests bigint;
+begin
+  if not tailrace.begin_routine_v1('housekeeping') then
+    return '{"locked": true}';
+  end if;
+  delete from tailrace.waiter w where w.ctid = any (array(select x.ctid from tailrace.waiter x where x.until < v_now for update skip locked));
+  get diagnostics v_waiters = row_count;
+  delete from tailrace.worker w where w.id = any (array(
+    select x.id from tailrace.worker x
+    where x.until < v_now - interval '7 days' and not exists (select from tailrace.lease l where l.worker = x.id offset 0)
+    order by x.id limit 1000 for update skip locked));
+  get diagnostics v_workers = row_count;
+  delete from tailrace.cancel_request c where c.job_id = any (array(
+    select x.job_id from tailrace.cancel_request x where not exists (select from tailrace.job j where j.id = x.job_id offset 0)
+    order by x.job_id limit 10000 for update skip locked));
+  get diagnostics v_requests = row_count;
+  perform tailrace.end_routine_v1('housekeeping');
+  return jsonb_build_object('waiters', v_waiters, 'workers', v_workers, 'cancel_requests', v_requests);
+end $$;
