@@ -1,0 +1,94 @@
+"""The demo as it is run: it adds up, ends what it started, and says what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.rig.processes import RealProcess, StartProcess
+from tests.rig.waiting import eventually
+
+FEWER = ("--events", "300", "--latency", "0.15", "--lease", "3")
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A folder that the server's account can reach, also when root runs the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def start(process: StartProcess, state: Path, *arguments: str) -> RealProcess:
+    return process("-m", "examples.webhooks.demo", "--state-dir", str(state), *arguments)
+
+
+def family(demo: RealProcess) -> list[psutil.Process]:
+    """The processes that the demo started, and those that they started."""
+    return psutil.Process(demo.pid).children(recursive=True)
+
+
+def wait_until_says(demo: RealProcess, text: str) -> None:
+    eventually(lambda: text in demo.output or not demo.running, 60, what=text)
+    assert text in demo.output, demo.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_run_adds_up_and_leaves_nothing_behind(process: StartProcess, state: Path):
+    """CJ-05, BF-08: what a killed worker held is run by another."""
+    demo = start(process, state, *FEWER)
+    wait_until_says(demo, "starts 2 workers")
+    started = family(demo)
+    assert demo.wait(150) == 0, demo.output
+    assert "The ledger adds up" in demo.output
+    figures = {
+        line.split("  ")[0].strip(): line.split()[1:] for line in demo.output.split("Ledger")[1].splitlines() if line.strip()
+    }
+    assert figures["enqueued"][0] == "300"
+    assert figures["delivered"][0] == "300"
+    assert figures["dead"][0] == figures["requeued"][0] == "3"
+    assert figures["lost"][0] == "0"
+    assert int(figures["recovered"][0]) > 0
+    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_all_it_started(process: StartProcess, state: Path, number: signal.Signals):
+    demo = start(process, state)
+    wait_until_says(demo, "starts 2 workers")
+    eventually(lambda: len(family(demo)) >= 4, 30, what="server, receiver and workers")
+    started = family(demo)
+    demo.signal(number)
+    assert demo.wait(60) == 130, demo.output
+    assert "Traceback" not in demo.output
+    eventually(lambda: not any(one.is_running() for one in started), 10, what="the end of all it started")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_two_runs_do_not_share_a_folder(process: StartProcess, state: Path):
+    first = start(process, state)
+    wait_until_says(first, "enqueues")
+    second = start(process, state)
+    assert second.wait(30) == 1
+    assert "another demo runs in" in second.output
+    assert first.running
+    first.signal(signal.SIGINT)
+    assert first.wait(60) == 130, first.output
+
+
+@pytest.mark.parametrize("arguments", [("--events", "10"), ("--lease", "1"), ("--slots", "0"), ("--nonsense",)])
+def test_wrong_usage_is_refused_before_anything_starts(process: StartProcess, state: Path, arguments: tuple[str, ...]):
+    demo = start(process, state, *arguments)
+    assert demo.wait(30) == 2
+    assert "usage:" in demo.output
+    assert list(state.iterdir()) == []
