@@ -10,12 +10,6 @@ language sql volatile set search_path = pg_catalog, pg_temp as $$
   insert into tailrace.audit (who, verb, target, n) values (session_user, verb, target, n)
 $$;
 
-create function tailrace.refuse_v1(state text, field text, problem text, remedy text) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-  raise exception using errcode = state, message = field || ': ' || problem, hint = remedy, column = field;
-end $$;
-
 -- Say to the workers of a queue that a job is due. Only idle workers have a waiter row; a transaction with an older
 -- snapshot may not see the row of one that has just gone idle, so it always says it.
 create function tailrace.wake_v1(queue text) returns void
@@ -24,7 +18,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   if current_setting('transaction_isolation') <> 'read committed'
      or exists (select from tailrace.waiter w where w.queue = wake_v1.queue and w.until > clock_timestamp()) then
-    perform pg_notify(tailrace.signal_channel_v1(), wake_v1.queue);
+    perform tailrace.wake_queues_v1(array[wake_v1.queue]);
   end if;
 end $$;
 
@@ -131,45 +125,6 @@ begin
   return v_at;
 end $$;
 
--- Seconds or an interval's text as an interval; null stays null.
-create function tailrace.changed_timeout_v1(value jsonb) returns interval
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-  v_kind text := jsonb_typeof(value);
-  v_time interval;
-begin
-  if v_kind is null or v_kind = 'null' then
-    return null;
-  end if;
-  begin
-    if v_kind = 'number' then
-      v_time := (value #>> '{}')::double precision * interval '1 second';
-    elsif v_kind = 'string' then
-      v_time := (value #>> '{}')::interval;
-    end if;
-  exception when data_exception then
-    v_time := null;
-  end;
-  if v_time is null or v_time < interval '0' or v_time > interval '366 days' then
-    perform tailrace.refuse_v1('TR002', 'timeout', 'must be seconds or an interval from 0 to 366 days', '0 means none, null the queue''s');
-  end if;
-  return v_time;
-end $$;
-
-create function tailrace.changed_number_v1(changes jsonb, field text, low int, high int) returns int
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-  v_text text := changes ->> field;
-begin
-  if not changes ? field then
-    return null;
-  end if;
-  if jsonb_typeof(changes -> field) is distinct from 'number' or v_text !~ '^-?\d{1,10}$' or v_text::bigint not between low and high then
-    perform tailrace.refuse_v1('TR002', field, format('must be a whole number between %s and %s', low, high), 'Give one in that range');
-  end if;
-  return v_text::int;
-end $$;
-
 create function tailrace.update_job(id bigint, changes jsonb) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -189,9 +144,15 @@ begin
   if found then
     perform tailrace.refuse_v1('TR002', v_unknown, 'cannot be changed', 'Known: priority, max_attempts, timeout, meta');
   end if;
-  v_priority := tailrace.changed_number_v1(c, 'priority', -1000, 1000);
-  v_attempts := tailrace.changed_number_v1(c, 'max_attempts', 1, 2147483647);
-  v_timeout := tailrace.changed_timeout_v1(c -> 'timeout');
+  if c ? 'priority' then
+    v_priority := tailrace.integer_option_v1(c, 'priority', -1000, 1000, 'High runs first');
+  end if;
+  if c ? 'max_attempts' then
+    v_attempts := tailrace.integer_option_v1(c, 'max_attempts', 1, 2147483647, 'It counts runs, the first included');
+  end if;
+  if c -> 'timeout' <> 'null' then
+    v_timeout := tailrace.duration_option_v1(c, 'timeout');
+  end if;
   v_meta := nullif(c -> 'meta', 'null'::jsonb);
   if v_meta is not null and (jsonb_typeof(v_meta) <> 'object' or octet_length(v_meta::text) > 8192) then
     perform tailrace.refuse_v1('TR002', 'meta', 'must be a JSON object of at most 8192 bytes', 'Keep only small facts in meta');
