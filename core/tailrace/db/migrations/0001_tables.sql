@@ -58,13 +58,15 @@ create unique index job_key on tailrace.job (tenant, queue, task, key, key_slot)
 create index job_by_group on tailrace.job (queue, serial_group, tenant, priority desc, run_at, id)
   where serial_group is not null and key_slot = 0;
 
-create function tailrace.refuse_payload() returns trigger language plpgsql as $$
+create function tailrace.refuse_payload() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception using errcode = '23514', constraint = 'job_payload', table = 'job', column = 'payload',
     message = 'payload must be a JSON object of at most 262144 bytes',
     hint = 'Send the parameters of the task as one JSON object; store large data elsewhere and pass a reference.';
 end $$;
-create function tailrace.refuse_meta() returns trigger language plpgsql as $$
+create function tailrace.refuse_meta() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception using errcode = '23514', constraint = 'job_meta', table = 'job', column = 'meta',
     message = 'meta must be a JSON object of at most 8192 bytes', hint = 'Keep only small facts in meta.';

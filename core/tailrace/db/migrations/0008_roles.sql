@@ -1,0 +1,110 @@
+-- Tailrace 0008: roles and their rights. The last step: it grants on what exists when it runs.
+--
+-- Roles belong to the whole server, so they have the same names for every schema; a role that exists already is used as
+-- it is. Where the migrating user may not create roles, this step says so and goes on: `tailrace doctor` prints what is
+-- missing, and role_statements_v1 is where it takes it from.
+--   tailrace_enqueue  enqueues, nothing else: no right on any table
+--   tailrace_worker   what a worker and its maintenance touch, and enqueue
+--   tailrace_admin    every operation and all data
+--   tailrace_reader   reads
+-- A function that runs with its caller's rights gives nobody a right, so workers and admins may run all of these;
+-- functions that run with their owner's rights are named here one by one.
+
+create function tailrace.role_statements_v1() returns table (role text, statement text)
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_schema   oid := (select t.typnamespace from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid);
+  v_name     text := (select n.nspname from pg_namespace n where n.oid = v_schema);
+  v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1}';
+  v_look     text[] := '{queue_stats,dead_letter_stats}';
+  v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue,requeue_dead_letter}';
+begin
+  return query select r.r, format('grant usage on schema %I to %I', v_name, r.r)
+    from unnest('{tailrace_enqueue,tailrace_worker,tailrace_admin,tailrace_reader}'::text[]) r(r);
+
+  return query
+  select r.r, format('grant execute on function %I.%I(%s) to %I', v_name, p.proname, pg_get_function_identity_arguments(p.oid), r.r)
+  from pg_proc p
+  cross join lateral (values
+    ('tailrace_enqueue', p.proname = any (v_enqueue)),
+    ('tailrace_worker', p.proname = any (v_enqueue) or not p.prosecdef),
+    ('tailrace_admin', p.proname = any (v_enqueue || v_look || v_change) or not p.prosecdef),
+    ('tailrace_reader', p.proname = any (v_look || '{queue_names_v1}'))) r(r, may)
+  where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
+  order by r.r, p.proname, 2;
+
+  return query
+  select g.r, format('grant %s on %I.%I to %I', g.rights, v_name, g.relation, g.r)
+  from (values
+    ('tailrace_worker', 'select, update, delete', 'job'),
+    ('tailrace_worker', 'select, insert, update, delete', 'lease'),
+    ('tailrace_worker', 'select, insert, update, delete', 'worker'),
+    ('tailrace_worker', 'select, insert, update, delete', 'queue_floor'),
+    ('tailrace_worker', 'select, insert, update, delete', 'waiter'),
+    ('tailrace_worker', 'select, insert, delete', 'tally'),
+    ('tailrace_worker', 'select, insert, update', 'total'),
+    ('tailrace_worker', 'select, insert, update', 'dead_letter'),
+    ('tailrace_worker', 'select, update, delete', 'cancel_request'),
+    ('tailrace_worker', 'select, insert, update (reading, read_at)', 'queue'),
+    ('tailrace_worker', 'select, insert, update', 'maintenance'),
+    ('tailrace_worker', 'select', 'migration'),
+    ('tailrace_worker', 'select', 'installation')) g(r, rights, relation);
+
+  return query
+  select r.r, format('grant %s on %I.%I to %I',
+                     case when r.r = 'tailrace_reader' or c.relkind = 'v' or c.relname in ('migration', 'installation') then 'select'
+                          when c.relname = 'audit' then 'select, insert'
+                          else 'select, insert, update, delete' end, v_name, c.relname, r.r)
+  from pg_class c cross join unnest('{tailrace_admin,tailrace_reader}'::text[]) r(r)
+  where c.relnamespace = v_schema and c.relkind in ('r', 'p', 'v')
+  order by r.r, c.relname;
+end $$;
+
+-- The rights that are missing, as statements for the owner of the schema: what `tailrace doctor` prints.
+create function tailrace.missing_roles_v1() returns setof text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+  select format('create role %I nologin', r.r)
+  from unnest('{tailrace_enqueue,tailrace_worker,tailrace_admin,tailrace_reader}'::text[]) r(r)
+  where not exists (select from pg_roles p where p.rolname = r.r)
+  union all
+  select s.statement
+  from tailrace.role_statements_v1() s
+  where case when exists (select from pg_roles p where p.rolname = s.role)
+             then not has_schema_privilege(s.role, (select t.typnamespace from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid), 'usage')
+             else true end
+$$;
+
+do $$
+declare
+  v_function regprocedure;
+  v_role     text;
+  v_grant    text;
+begin
+  for v_function in select p.oid::regprocedure from pg_proc p
+                    where p.pronamespace = (select t.typnamespace from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid) loop
+    execute format('revoke all on function %s from public', v_function);
+  end loop;
+
+  foreach v_role in array '{tailrace_enqueue,tailrace_worker,tailrace_admin,tailrace_reader}'::text[] loop
+    if not exists (select from pg_roles r where r.rolname = v_role) then
+      begin
+        execute format('create role %I nologin', v_role);
+      exception
+        when insufficient_privilege then
+          raise notice 'role % was not created: % may not create roles; `tailrace doctor` prints the statements', v_role, current_user;
+        when duplicate_object or unique_violation then
+          null;   -- another database of this server is just being migrated
+      end;
+    end if;
+  end loop;
+
+  for v_role, v_grant in select s.role, s.statement from tailrace.role_statements_v1() s loop
+    if exists (select from pg_roles r where r.rolname = v_role) then
+      execute v_grant;
+    end if;
+  end loop;
+end $$;
+
+comment on function tailrace.role_statements_v1() is 'The rights of the four roles in this schema, as statements.';
+comment on function tailrace.missing_roles_v1() is 'What the owner must run where the migration could not create the roles.';
