@@ -113,7 +113,11 @@ class Server:
             from tailrace.db.migrate import migrate  # late: the rig's own tests need no schema
 
             template = self.create()
-            migrate(template.dsn, schema="tailrace")
+            try:
+                migrate(template.dsn, schema="tailrace")
+            except BaseException:
+                self.drop(template)
+                raise
             self._template = template.name
         return self.create(self._template)
 
