@@ -353,6 +353,8 @@ begin
   end loop;
 end $$;
 
+-- Enqueue one job in the caller's transaction; returns its id and created, replaced, skipped or in_progress. Options: priority,
+-- delay, run_at, key, on_duplicate, tenant, max_attempts, timeout, expires_in, backoff, meta, trace; durations are intervals or seconds.
 create function tailrace.enqueue(
   queue text, task text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
