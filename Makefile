@@ -78,6 +78,7 @@ bench: setup ## measure beside the reference: make bench NAME=drain|pickup|enque
 
 docs: setup ## write the generated pages anew
 	$(PY) -m docs.generate
+	$(PY) -m docs.generate
 	$(PY) -m tests.rig.pitfalls
 
 requirements: ## pin all packages anew (needs uv)
