@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from docs.sources import ROOT, first_sentence, functions, members, tree, views
+from docs.sources import ROOT, first_sentence, functions, members, relations, tree, views
 from tailrace import errors
 from tailrace.db.refusals import SQLSTATES
 from tailrace.names import metrics
@@ -33,6 +33,10 @@ _SQL_HEAD = (
     "They live in the schema of Tailrace, `tailrace` by default. Functions whose name ends in `_v1` are internal. "
     "Each function runs with the rights of its owner; you need a role that may execute it. What they refuse has a "
     "SQLSTATE of [errors](errors.md), the field in `COLUMN`, and the remedy in `HINT`.\n\n## Functions\n"
+)
+_TABLES_HEAD = (
+    "Read the views; they keep their columns. The tables are for those who want to know; write to them through the "
+    "[functions](sql.md) only. Why they are so: [the tables](../explanation/schema.md).\n"
 )
 _METRICS_HEAD = "Each worker serves them at `/metrics` on its metrics port, 9464 by default. Times are in seconds.\n\n"
 _EVENTS_HEAD = (
@@ -76,10 +80,21 @@ def sql_page() -> str:
     """Return the page of the SQL functions and views, from the migrations."""
     parts = ["# SQL functions and views\n\n", _NOTE, _SQL_HEAD]
     for one in functions():
-        parts.append(f"\n### {one.name}\n\n```text\ntailrace.{one.name}({one.signature})\n  returns {one.returns}\n```\n")
+        returns = f"  returns {one.returns}\n" if one.returns else ""
+        parts.append(f"\n### {one.name}\n\n```text\ntailrace.{one.name}({one.signature})\n{returns}```\n")
         parts.append(f"\n{one.comment}\n" if one.comment else "")
     parts.append("\n## Views\n\n")
     parts.append(_table(("view", "one row is"), [(f"`tailrace.{one.name}`", one.comment) for one in views()]))
+    return "".join(parts)
+
+
+def tables_page() -> str:
+    """Return the page of the tables and views with their columns, from the comments of the migrations."""
+    parts = ["# Tables and views\n\n", _NOTE, _TABLES_HEAD]
+    for one in relations():
+        parts.append(f"\n## {one.name}\n\n{one.comment}\n")
+        if one.columns:
+            parts += ["\n", _table(("column", "meaning"), [(f"`{name}`", said) for name, said in one.columns])]
     return "".join(parts)
 
 
@@ -139,6 +154,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/cli.md": command_line_page,
     "docs/reference/sql.md": sql_page,
+    "docs/reference/tables.md": tables_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/events.md": events_page,
     "docs/reference/errors.md": errors_page,

@@ -8,19 +8,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MIGRATIONS = ROOT / "core" / "tailrace" / "db" / "migrations"
 
-_FUNCTION = re.compile(
-    r"^create (?:or replace )?function tailrace\.(\w+)\s*\((.*?)\)\s*returns\s+(.*?)\s+"
-    r"(?:language|security|stable|volatile|immutable|set)\b",
-    re.DOTALL | re.MULTILINE,
-)
+_FUNCTION = re.compile(r"^create (?:or replace )?function tailrace\.(\w+)\s*\(", re.MULTILINE)
+_RETURNS = re.compile(r"\s*returns\s+(.*?)\s+(?:language|security|stable|volatile|immutable|set)\b", re.DOTALL)
 _COMMENT_ON = re.compile(r"^comment on (?:function|view) tailrace\.(\w+)[^']*?\bis\s+'((?:[^']|'')*)'", re.MULTILINE)
 _VIEW = re.compile(r"^create (?:or replace )?view tailrace\.(\w+)", re.MULTILINE)
+_COMMENT_ON_RELATION = re.compile(
+    r"^comment on (table|column|view) tailrace\.(\w+)(?:\.(\w+))?\s+is\s+'((?:[^']|'')*)'", re.MULTILINE
+)
 _INTERNAL = re.compile(r"_v\d+$")
 
 
@@ -47,11 +47,13 @@ def functions() -> list[SqlObject]:
     said = _comments()
     for text in _migrations():
         for match in _FUNCTION.finditer(text):
-            name, parameters, returns = match.groups()
-            comment = said.get(name) or _comment_above(text, match.start())
-            if not _INTERNAL.search(name) and returns.strip() != "trigger":
-                signature = _one_line(parameters)
-                found[f"{name}({signature})"] = SqlObject(name, signature, _one_line(returns), comment)
+            name, end = match[1], _closing(text, match.end())
+            returned = _RETURNS.match(text, end + 1)
+            returns = _one_line(returned[1]) if returned else ""
+            if not _INTERNAL.search(name) and returns != "trigger":
+                signature = _one_line(text[match.end() : end])
+                comment = said.get(name) or _comment_above(text, match.start())
+                found[f"{name}({signature})"] = SqlObject(name, signature, returns, comment)
     return sorted(found.values(), key=lambda one: (one.name, one.signature))
 
 
@@ -64,6 +66,35 @@ def views() -> list[SqlObject]:
         for match in _VIEW.finditer(text)
     }
     return [found[name] for name in sorted(found)]
+
+
+@dataclass(slots=True)
+class Relation:
+    """A table or view with what its columns mean.
+
+    Attributes:
+        name: Without the schema.
+        comment: What one row is.
+        columns: Name and meaning of those that have a comment.
+    """
+
+    name: str
+    comment: str = ""
+    columns: list[tuple[str, str]] = field(default_factory=list)
+
+
+def relations() -> list[Relation]:
+    """Return the tables and views in the order of the migrations' comments."""
+    found: dict[str, Relation] = {}
+    for text in _migrations():
+        for _, name, column, said in _COMMENT_ON_RELATION.findall(text):
+            relation = found.setdefault(name, Relation(name))
+            meaning = _one_line(said.replace("''", "'"))
+            if column:
+                relation.columns.append((column, meaning))
+            else:
+                relation.comment = meaning
+    return list(found.values())
 
 
 def members(path: Path, class_name: str) -> list[tuple[str, str]]:
@@ -119,6 +150,16 @@ def first_sentence(path: Path) -> str:
 def _migrations() -> Iterator[str]:
     for path in sorted(MIGRATIONS.glob("*.sql")):
         yield path.read_text(encoding="utf-8")
+
+
+def _closing(text: str, start: int) -> int:
+    """Find the parenthesis that closes the one before `start`."""
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    raise ValueError("a function without a closing parenthesis")
 
 
 def _comments() -> dict[str, str]:

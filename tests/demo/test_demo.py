@@ -48,9 +48,8 @@ def test_a_run_adds_up_and_leaves_nothing_behind(process: StartProcess, state: P
     started = family(demo)
     assert demo.wait(150) == 0, demo.output
     assert "The ledger adds up" in demo.output
-    figures = {
-        line.split("  ")[0].strip(): line.split()[1:] for line in demo.output.split("Ledger")[1].splitlines() if line.strip()
-    }
+    ledger = [line for line in demo.output.split("Ledger")[1].splitlines() if line.strip()]
+    figures = {line.split("  ")[0].strip(): line.split()[1:] for line in ledger}
     assert figures["enqueued"][0] == "300"
     assert figures["delivered"][0] == "300"
     assert figures["dead"][0] == figures["requeued"][0] == "3"
