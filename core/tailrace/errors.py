@@ -109,7 +109,7 @@ class DatabaseUnavailable(TailraceError, ConnectionError):
     retryable = True
 
 
-class NoRetry(Exception):  # noqa: N818 - a word that handlers raise, not an error
+class NoRetry(Exception):
     """Raised by a handler: do not run this job again; it goes to the dead letters now."""
 
     def __init__(self, reason: str = "") -> None:
@@ -122,7 +122,7 @@ class NoRetry(Exception):  # noqa: N818 - a word that handlers raise, not an err
         super().__init__(reason)
 
 
-class RetryAfter(Exception):  # noqa: N818 - a word that handlers raise, not an error
+class RetryAfter(Exception):
     """Raised by a handler: run this job again after exactly this time; costs an attempt."""
 
     def __init__(self, delay: float | timedelta, reason: str = "") -> None:
@@ -140,7 +140,7 @@ class RetryAfter(Exception):  # noqa: N818 - a word that handlers raise, not an 
         super().__init__(reason or f"again in {self.seconds:g} s")
 
 
-class Snooze(Exception):  # noqa: N818 - a word that handlers raise, not an error
+class Snooze(Exception):
     """Raised by a handler: it is too early; run this job again after this time, at no cost."""
 
     def __init__(self, delay: float | timedelta) -> None:
