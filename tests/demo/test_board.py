@@ -42,13 +42,8 @@ def test_the_ledger_is_printed_with_each_figure():
     with Board(Console(file=out, width=140)) as board:
         board.print_ledger(ledger_rows(LEDGER, abandoned=20, seconds=23.45))
     text = out.getvalue()
-    for name, figure in (
-        ("enqueued", "2,000"),
-        ("lost", "0"),
-        ("recovered", "40"),
-        ("delivered twice", "3"),
-        ("seconds", "23.4"),
-    ):
+    figures = {"enqueued": "2,000", "lost": "0", "recovered": "40", "delivered twice": "3", "seconds": "23.4"}
+    for name, figure in figures.items():
         assert any(line.startswith(name) and figure in line.split() for line in text.splitlines()), text
     assert "killed before it could say so" in text
 
