@@ -61,19 +61,32 @@ begin
   return v_text;
 end $$;
 
--- An option that must be a whole number in a range.
-create function tailrace.integer_option_v1(options jsonb, field text, lowest int, highest int, remedy text) returns int
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-declare
-  v_number numeric;
+-- A whole number in a range, or null. In plain SQL without a search_path of its own, so that the planner inlines it; it names
+-- operators and functions by their schema instead.
+create function tailrace.whole_number_v1(value jsonb, lowest int, highest int) returns int
+language sql immutable as $$
+  select case when pg_catalog.jsonb_typeof(value) operator(pg_catalog.=) 'number'
+              then case when value::pg_catalog.numeric operator(pg_catalog.>=) lowest
+                         and value::pg_catalog.numeric operator(pg_catalog.<=) highest
+                         and value::pg_catalog.numeric operator(pg_catalog.=) pg_catalog.trunc(value::pg_catalog.numeric)
+                        then value::pg_catalog.int4 end end
+$$;
+
+-- A number of seconds up to 366 days as an interval, or null; inlined like whole_number_v1.
+create function tailrace.seconds_v1(value jsonb) returns interval
+language sql immutable as $$
+  select case when pg_catalog.jsonb_typeof(value) operator(pg_catalog.=) 'number'
+              then case when value::pg_catalog.numeric operator(pg_catalog.>=) 0
+                         and value::pg_catalog.numeric operator(pg_catalog.<=) 31622400
+                        then pg_catalog.make_interval(secs => value::pg_catalog.float8) end end
+$$;
+
+-- Refuse an option that is no whole number in its range. Volatile, or the planner would call it to fold a constant.
+create function tailrace.integer_option_v1(field text, lowest int, highest int, remedy text) returns int
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  if jsonb_typeof(options -> field) = 'number' then
-    v_number := (options ->> field)::numeric;
-    if v_number = trunc(v_number) and v_number between lowest and highest then
-      return v_number::int;
-    end if;
-  end if;
   perform tailrace.refuse_v1('TR002', field, format('must be a whole number from %s to %s', lowest, highest), remedy);
+  return null;
 end $$;
 
 -- An option that must be a duration: a number of seconds or the text of an interval, at most 366 days.
@@ -128,32 +141,29 @@ begin
 end $$;
 
 -- The option backoff, in the form that job.backoff keeps.
-create function tailrace.backoff_option_v1(options jsonb) returns jsonb
+create function tailrace.backoff_option_v1(policy jsonb) returns jsonb
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
-  v_policy  jsonb := options -> 'backoff';
-  v_field   text;
-  v_highest numeric;
+  v_field text;
 begin
-  if jsonb_typeof(v_policy) <> 'object' then
+  if (jsonb_typeof(policy) = 'object'
+      and policy - array['strategy', 'base', 'cap', 'jitter'] = '{}'
+      and coalesce(policy ->> 'strategy', 'exponential') in ('exponential', 'fixed', 'full_jitter')
+      and tailrace.seconds_v1(coalesce(policy -> 'base', '5')) is not null
+      and tailrace.seconds_v1(coalesce(policy -> 'cap', '900')) is not null
+      and jsonb_typeof(coalesce(policy -> 'jitter', '0')) = 'number'
+      and coalesce(policy -> 'jitter', '0') between '0' and '1') then
+    return policy;
+  elsif jsonb_typeof(policy) <> 'object' then
     perform tailrace.refuse_v1('TR002', 'backoff', 'must be a JSON object', 'Such as {"strategy": "exponential", "base": 5, "cap": 900}');
   end if;
-  for v_field in select jsonb_object_keys(v_policy) loop
+  for v_field in select jsonb_object_keys(policy) loop
     if v_field not in ('strategy', 'base', 'cap', 'jitter') then
       perform tailrace.refuse_v1('TR002', 'backoff.' || v_field, 'is unknown', 'Known: strategy, base, cap, jitter');
-    elsif v_field = 'strategy' then
-      if (v_policy ->> 'strategy' in ('exponential', 'fixed', 'full_jitter')) is not true then
-        perform tailrace.refuse_v1('TR002', 'backoff.strategy', 'is unknown', 'One of exponential, fixed, full_jitter');
-      end if;
-    else
-      v_highest := case when v_field = 'jitter' then 1 else 31622400 end;
-      if jsonb_typeof(v_policy -> v_field) <> 'number' or (v_policy ->> v_field)::numeric not between 0 and v_highest then
-        perform tailrace.refuse_v1('TR002', 'backoff.' || v_field, format('must be a number from 0 to %s', v_highest),
-                                   'base and cap are seconds, jitter is a share');
-      end if;
     end if;
   end loop;
-  return v_policy;
+  perform tailrace.refuse_v1('TR002', 'backoff', 'has a value out of range',
+    'strategy: exponential, fixed or full_jitter; base and cap: 0 to 31622400 seconds; jitter: a share from 0 to 1');
 end $$;
 
 -- A task's entry in the queue's settings, in the words of options.
@@ -195,32 +205,30 @@ begin
   end loop;
 end $$;
 
--- The options of one job, checked and completed from the queue's settings.
+-- The options of one job, checked and completed from the queue's settings. Runs at most enqueues: what is right passes by
+-- plain expressions, and only what looks wrong costs the call of a function that names the fault.
 create function tailrace.read_options_v1(queue text, task text, options jsonb) returns tailrace.enqueue_settings_v1
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
   v_settings jsonb;
-  v_defaults jsonb;
+  v_default  jsonb;
   o          jsonb := coalesce(options, '{}');
   v          tailrace.enqueue_settings_v1;
+  v_now      timestamptz := clock_timestamp();
 begin
-  if jsonb_typeof(o) <> 'object' then
-    perform tailrace.refuse_v1('TR002', 'options', 'must be a JSON object', 'Such as {"priority": 10}');
+  if jsonb_typeof(o) <> 'object' or jsonb_typeof(o -> 'defaults') <> 'object' then
+    perform tailrace.refuse_v1('TR002', case when jsonb_typeof(o) <> 'object' then 'options' else 'defaults' end,
+                               'must be a JSON object', 'Such as {"priority": 10}');
   end if;
-  v_defaults := coalesce(o -> 'defaults', '{}');
-  if jsonb_typeof(v_defaults) <> 'object' then
-    perform tailrace.refuse_v1('TR002', 'defaults', 'must be a JSON object', 'Leave it out');
+  if jsonb_path_exists(o, '$.* ? (@ == null)') then      -- an option that is null was not given
+    o := coalesce((select jsonb_object_agg(e.key, e.value) from jsonb_each(o) e where e.value <> 'null'), '{}');
   end if;
   select q.settings into v_settings from tailrace.queue q where q.name = queue;
-  -- an option that is null was not given
-  o := v_defaults || tailrace.task_options_v1(v_settings, task)
-       || coalesce((select jsonb_object_agg(e.key, e.value) from jsonb_each(o) e where e.value <> 'null' and e.key <> 'defaults'), '{}');
-  if not o ? 'priority' and v_settings -> 'jobDefaults' ? 'priority' then
-    o := jsonb_set(o, '{priority}', v_settings -> 'jobDefaults' -> 'priority');
-  end if;
-  if not o ? 'max_attempts' and v_settings -> 'jobDefaults' ? 'maxAttempts' then
-    o := jsonb_set(o, '{max_attempts}', v_settings -> 'jobDefaults' -> 'maxAttempts');
+  if v_settings ? 'tasks' then
+    o := coalesce(o -> 'defaults', '{}') || tailrace.task_options_v1(v_settings, task) || (o - 'defaults');
+  elsif o ? 'defaults' then
+    o := (o -> 'defaults') || (o - 'defaults');
   end if;
   if o - array['priority', 'delay', 'run_at', 'key', 'on_duplicate', 'tenant', 'max_attempts', 'timeout', 'expires_in', 'backoff',
                'meta', 'trace'] <> '{}' then
@@ -230,25 +238,25 @@ begin
   v.queue := queue;
   v.task := task;
   v.tenant := case when o ? 'tenant' then tailrace.text_option_v1(o, 'tenant', 0, 128) else '' end;
-  v.priority := case when o ? 'priority'
-    then tailrace.integer_option_v1(o, 'priority', -1000, 1000, 'Higher runs first; the default is 0') else 0 end;
-  v.max_attempts := case when o ? 'max_attempts'
-    then tailrace.integer_option_v1(o, 'max_attempts', 1, 2147483647, 'It counts all runs, the first one too') else 5 end;
+  v_default := v_settings -> 'jobDefaults';
+  v.priority := coalesce(tailrace.whole_number_v1(coalesce(o -> 'priority', v_default -> 'priority', '0'), -1000, 1000),
+                         tailrace.integer_option_v1('priority', -1000, 1000, 'Higher runs first; the default is 0'));
+  v.max_attempts := coalesce(tailrace.whole_number_v1(coalesce(o -> 'max_attempts', v_default -> 'maxAttempts', '5'), 1, 2147483647),
+                             tailrace.integer_option_v1('max_attempts', 1, 2147483647, 'It counts all runs, the first one too'));
   v.on_duplicate := coalesce(o ->> 'on_duplicate', 'skip');
   if v.on_duplicate not in ('skip', 'replace', 'preserve_run_at') then
-    if v.on_duplicate = 'after' then
-      perform tailrace.refuse_v1('TR002', 'on_duplicate', 'after is not in this release', 'Use skip, replace or preserve_run_at');
-    end if;
-    perform tailrace.refuse_v1('TR002', 'on_duplicate', 'is no such mode', 'Use skip, replace or preserve_run_at');
+    perform tailrace.refuse_v1('TR002', 'on_duplicate',
+      case when v.on_duplicate = 'after' then 'after is not in this release' else 'is no such mode' end,
+      'Use skip, replace or preserve_run_at');
   end if;
   if o ? 'key' then
     v.key := tailrace.text_option_v1(o, 'key', 1, 512);
   end if;
   if o ? 'timeout' then
-    v.timeout := tailrace.duration_option_v1(o, 'timeout');
+    v.timeout := coalesce(tailrace.seconds_v1(o -> 'timeout'), tailrace.duration_option_v1(o, 'timeout'));
   end if;
   if o ? 'backoff' then
-    v.backoff := tailrace.backoff_option_v1(o);
+    v.backoff := tailrace.backoff_option_v1(o -> 'backoff');
   end if;
   if o ? 'trace' then
     v.trace := tailrace.text_option_v1(o, 'trace', 1, 512);
@@ -259,29 +267,19 @@ begin
       perform tailrace.refuse_v1('TR002', 'meta', 'must be a JSON object of at most 8192 bytes', 'Keep only small facts in meta');
     end if;
   end if;
-  return tailrace.read_times_v1(o, v);
-end $$;
 
--- When the job is due and when it is too late for it: by the database's clock, never in the past.
-create function tailrace.read_times_v1(options jsonb, settings tailrace.enqueue_settings_v1) returns tailrace.enqueue_settings_v1
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-declare
-  v       tailrace.enqueue_settings_v1 := settings;
-  v_now   timestamptz := clock_timestamp();
-  v_after interval;
-begin
+  -- by the database's clock, and never in the past
   v.run_at := v_now;
-  if options ? 'run_at' then
-    if options ? 'delay' then
+  if o ? 'run_at' then
+    if o ? 'delay' then
       perform tailrace.refuse_v1('TR002', 'run_at', 'excludes delay', 'Give one of the two');
     end if;
-    v.run_at := greatest(tailrace.run_at_option_v1(options), v_now);
-  elsif options ? 'delay' then
-    v.run_at := v_now + tailrace.duration_option_v1(options, 'delay');
+    v.run_at := greatest(tailrace.run_at_option_v1(o), v_now);
+  elsif o ? 'delay' then
+    v.run_at := v_now + tailrace.duration_option_v1(o, 'delay');
   end if;
-  if options ? 'expires_in' then
-    v_after := tailrace.duration_option_v1(options, 'expires_in');
-    v.expires_at := v_now + v_after;
+  if o ? 'expires_in' then
+    v.expires_at := v_now + tailrace.duration_option_v1(o, 'expires_in');
     if v.expires_at <= v.run_at then
       perform tailrace.refuse_v1('TR002', 'expires_in', 'ends before the job is due', 'It counts from now: give more than the delay');
     end if;
@@ -532,10 +530,10 @@ end $$;
 
 revoke execute on function
   tailrace.refuse_v1(text, text, text, text), tailrace.check_job_v1(text, text, jsonb), tailrace.check_jobs_v1(jsonb),
-  tailrace.text_option_v1(jsonb, text, int, int), tailrace.integer_option_v1(jsonb, text, int, int, text),
+  tailrace.text_option_v1(jsonb, text, int, int), tailrace.integer_option_v1(text, int, int, text),
+  tailrace.whole_number_v1(jsonb, int, int), tailrace.seconds_v1(jsonb),
   tailrace.duration_option_v1(jsonb, text), tailrace.run_at_option_v1(jsonb), tailrace.backoff_option_v1(jsonb),
   tailrace.task_options_v1(jsonb, text), tailrace.refuse_option_v1(jsonb), tailrace.read_options_v1(text, text, jsonb),
-  tailrace.read_times_v1(jsonb, tailrace.enqueue_settings_v1),
   tailrace.enqueue_keyed_v1(jsonb, text, tailrace.enqueue_settings_v1), tailrace.wake_queues_v1(text[]),
   tailrace.enqueue(text, text, jsonb, jsonb), tailrace.enqueue_batch_v1(jsonb, int[], jsonb, text[]), tailrace.enqueue_many(jsonb)
 from public;
