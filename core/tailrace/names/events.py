@@ -89,3 +89,22 @@ class Event(StrEnum):
 
     JOB_STUCK = "job_stuck"
     """A handler still runs 10 s after it was told to stop: the worker drains and exits; fields: job_id, task."""
+
+    # ---- maintenance -------------------------------------------------------------------------------------------------
+    ROUTINE_RAN = "routine_ran"
+    """A maintenance routine ran (debug only); fields: routine, counts."""
+
+    ROUTINE_FAILED = "routine_failed"
+    """A run of a routine failed and is tried again; fields: routine, error."""
+
+    STANDING_IN = "standing_in"
+    """This worker begins to run a routine, since nobody else does, or leaves it again; fields: routine, standing_in."""
+
+    LEASES_TAKEN_OVER = "leases_taken_over"
+    """The reaper took the jobs of dead workers; fields: leases, jobs, skipped."""
+
+    SESSIONS_ENDED = "sessions_ended"
+    """The reaper ended sessions frozen in a transaction; field: sessions."""
+
+    ORPHANS_FOUND = "orphans_found"
+    """The audit found what must not be and mended it; field: jobs or dead_letters."""

@@ -92,11 +92,15 @@ begin
   return query select c.id, c.result from tailrace.conclude_each_v1(verdicts[v_half + 1:v_n]) c;
 end $$;
 
--- Verdicts with their results, grouped for counters: [{"queue", "task", "result", "reason", "n"}].
+-- Verdicts with their results, grouped for counters: [{"queue", "task", "result", "reason", "n"}]. The reason is why
+-- something came to the dead letters: what had been requeued and ended otherwise is withdrawn.
 create function tailrace.counted_v1(verdicts tailrace.verdict_v1[], ids bigint[], results text[]) returns jsonb
 language sql stable set search_path = pg_catalog, pg_temp as $$
   select coalesce(jsonb_agg(jsonb_build_object('queue', g.queue, 'task', g.task, 'result', g.result, 'reason', g.reason, 'n', g.n)), '[]')
-  from (select x.queue, x.task, r.result, case when r.result = 'dead' then x.reason end as reason, count(*) as n
+  from (select x.queue, x.task, r.result,
+               case when r.result = 'dead' then x.reason
+                    when x.requeues > 0 and r.result in ('cancelled', 'expired', 'dropped', 'replaced') then 'withdrawn' end as reason,
+               count(*) as n
         from unnest(ids, results) r(id, result) join unnest(verdicts) x on x.id = r.id group by 1, 2, 3, 4) g
 $$;
 

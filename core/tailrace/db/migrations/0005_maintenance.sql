@@ -121,7 +121,7 @@ end $$;
 --   a token without a lease is an orphan: treated as a lost lease (given back, or dead on its last attempt).
 -- Rows that run are never touched: what is looked at without a lock is read again under one.
 --   after: begin behind this id; null goes on where the last slice ended, and remembers where this one ends
--- Returns {"seen", "skipped", "orphaned", "rows": [counted_v1], "next": id, or null at the end of the table}.
+-- Returns {"seen", "estimate": rows of the table, "skipped", "orphaned", "rows": [counted_v1], "next": id, or null at the end}.
 create function tailrace.walk_v1(after bigint default null, slice int default 1000) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -176,6 +176,8 @@ begin
     update tailrace.maintenance m set cursor = case when v_seen = slice then v_last end where m.routine = 'sweep' and m.scope = '';
   end if;
   return jsonb_build_object('seen', v_seen, 'orphaned', v_orphan,
+    'estimate', (select greatest(c.reltuples, 0)::bigint from pg_type t join pg_class c on c.oid = t.typrelid
+                 where t.oid = pg_typeof(null::tailrace.job)::oid),
     'skipped', cardinality(v_found) - coalesce(cardinality(v_locked), 0),
     'rows', tailrace.counted_v1(v, coalesce(v_done, '{}'), coalesce(v_results, '{}')),
     'next', case when v_seen = slice then v_last end);

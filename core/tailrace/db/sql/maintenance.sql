@@ -1,0 +1,74 @@
+-- The maintenance routines. Each call is one batch and commits by itself; the functions hold the advisory lock.
+
+-- name: reap
+-- purpose: one batch of the reaper, see the function
+-- locks: worker, lease, job by id, dead letter (all SKIP LOCKED); advisory lock of the routine
+-- index: primary keys, lease_worker
+select tailrace.reap_v1(%(interval_seconds)s::real, %(batch)s::int, %(after)s::bigint)
+
+-- name: walk
+-- purpose: one slice of the sweep and audit, see the function
+-- locks: job by id, dead letter (SKIP LOCKED); advisory lock of the routine
+-- index: primary keys
+select tailrace.walk_v1(%(after)s::bigint, %(slice)s::int)
+
+-- name: audit
+-- purpose: requeued dead letters without a live job are dead again
+-- locks: dead letter (SKIP LOCKED); advisory lock of the sweep
+-- index: dead_letter_all, the primary key of job
+select tailrace.audit_requeued_v1(%(batch)s::int)
+
+-- name: statistics
+-- purpose: publish a reading of each queue, fold the counts of ends
+-- locks: queue rows (SKIP LOCKED); advisory lock of the routine
+-- index: job_ready and dead_letter_all by queue, the primary key of tally
+select tailrace.statistics_v1(%(fold)s::int)
+
+-- name: housekeeping
+-- purpose: remove rows that nobody needs any more
+-- locks: the removed rows (SKIP LOCKED); advisory lock of the routine
+-- index: primary keys
+select tailrace.housekeeping_v1()
+
+-- name: seen
+-- purpose: when each routine last succeeded, and how long ago by the database's clock
+-- locks: none
+-- index: the table has a row per routine
+select m.routine, m.last_success::text, extract(epoch from clock_timestamp() - m.last_success)::double precision
+from tailrace.maintenance m where m.scope = '' and m.last_success is not null
+
+-- name: reap_preview
+-- purpose: what the reaper would take over now
+-- locks: none
+-- index: lease_worker
+select json_build_object('leases', count(*), 'jobs', coalesce(sum(cardinality(l.ids)), 0), 'workers', count(distinct l.worker))
+from tailrace.lease l left join tailrace.worker w on w.id = l.worker
+where coalesce(w.until < clock_timestamp(), l.claimed_at < clock_timestamp() - interval '60 seconds')
+
+-- name: walk_preview
+-- purpose: what a full walk would find now
+-- locks: none
+-- index: none: it reads the table once
+select json_build_object(
+  'exhausted', count(*) filter (where j.token is null and j.attempts >= j.max_attempts),
+  'expired', count(*) filter (where j.token is null and j.attempts < j.max_attempts and j.expires_at <= clock_timestamp()),
+  'orphaned', count(*) filter (where j.token is not null and l.token is null),
+  'restored', (select count(*) from tailrace.dead_letter d
+               where d.state = 'requeued' and not exists (select from tailrace.job o where o.id = d.job_id)))
+from tailrace.job j left join tailrace.lease l on l.token = j.token
+
+-- name: statistics_preview
+-- purpose: how many counts are left to fold
+-- locks: none
+-- index: the primary key of tally
+select json_build_object('folded', count(*)) from tailrace.tally
+
+-- name: housekeeping_preview
+-- purpose: what housekeeping would remove now
+-- locks: none
+-- index: primary keys
+select json_build_object(
+  'waiters', (select count(*) from tailrace.waiter w where w.until < clock_timestamp()),
+  'workers', (select count(*) from tailrace.worker w where w.until < clock_timestamp() - interval '7 days'
+              and not exists (select from tailrace.lease l where l.worker = w.id)),
+  'cancel_requests', (select count(*) from tailrace.cancel_request c where not exists (select from tailrace.job j where j.id = c.job_id)))

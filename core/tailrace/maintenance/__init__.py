@@ -1,0 +1,35 @@
+"""The routines that keep the tables clean: one file per routine, `loop` runs them, `stand_in` when nobody else does.
+
+The command line runs them on purpose, a worker when it sees that nobody does; each batch is one SQL function.
+"""
+
+from tailrace.maintenance.housekeeping import Housekeeping, HousekeepingConfig
+from tailrace.maintenance.loop import Loop, Runner, run_forever, run_once
+from tailrace.maintenance.reaper import Reaper, ReaperConfig
+from tailrace.maintenance.routine import Counters, NoCounters, Routine, RoutineResult
+from tailrace.maintenance.stand_in import StandIn
+from tailrace.maintenance.statistics import Statistics, StatisticsConfig
+from tailrace.maintenance.sweep import Sweep, SweepConfig
+from tailrace.maintenance.table import ROUTINES, routines
+
+__all__ = [
+    "ROUTINES",
+    "Counters",
+    "Housekeeping",
+    "HousekeepingConfig",
+    "Loop",
+    "NoCounters",
+    "Reaper",
+    "ReaperConfig",
+    "Routine",
+    "RoutineResult",
+    "Runner",
+    "StandIn",
+    "Statistics",
+    "StatisticsConfig",
+    "Sweep",
+    "SweepConfig",
+    "routines",
+    "run_forever",
+    "run_once",
+]

@@ -1,0 +1,218 @@
+"""What a maintenance routine is, what a run of it reports, and where it counts.
+
+Reaper, sweep, statistics and housekeeping implement `Routine`; `loop` calls them; a worker passes its metrics as `Counters`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from tailrace.db import Connection, Database, Statement, run
+from tailrace.errors import InvalidOption
+
+__all__ = ["Counters", "NoCounters", "Routine", "RoutineResult", "Tick", "Verdict", "check_interval"]
+
+Verdict = Literal["ok", "error", "skipped", "dry_run"]
+MIN_INTERVAL_SECONDS: Final = 1.0
+LONGEST_INTERVAL_SECONDS: Final = 86_400.0
+
+# What became of a job whose lease was taken over, as the metric of reclaimed leases tells it.
+_RECLAIMED: Final = {"lost": "requeued", "interrupted": "requeued", "dead": "dead", "dropped": "dead"}
+
+
+class Counters(Protocol):
+    """Where a routine counts; the worker's adapter puts it into metrics. Called from the thread that runs the routine."""
+
+    def ran(self, routine: str, result: Verdict, seconds: float) -> None:
+        """A run has ended: ok, error, or skipped because another runner was at it."""
+
+    def failed(self, routine: str, error_type: str, n: int) -> None:
+        """Errors of a run: the class name of a database error, or `row` for rows that cannot be moved."""
+
+    def reclaimed(self, queue: str, result: str, evidence: str, n: int) -> None:
+        """Jobs taken from a lease: result requeued or dead, evidence expired or audit."""
+
+    def dead(self, queue: str, task: str, reason: str, n: int) -> None:
+        """Rows that came to the dead letters, by reason."""
+
+    def orphaned(self, n: int) -> None:
+        """Jobs that had a token without a lease."""
+
+
+class NoCounters:
+    """Counts nothing."""
+
+    def ran(self, routine: str, result: Verdict, seconds: float) -> None:
+        """Ignore a run."""
+
+    def failed(self, routine: str, error_type: str, n: int) -> None:
+        """Ignore errors."""
+
+    def reclaimed(self, queue: str, result: str, evidence: str, n: int) -> None:
+        """Ignore reclaimed jobs."""
+
+    def dead(self, queue: str, task: str, reason: str, n: int) -> None:
+        """Ignore dead letters."""
+
+    def orphaned(self, n: int) -> None:
+        """Ignore orphans."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutineResult:
+    """What one run of a routine did.
+
+    Attributes:
+        routine: Its name.
+        result: ok, error, skipped (another runner held its lock), or dry_run.
+        seconds: How long it took.
+        counts: What it did, by the routine's own words; with dry_run what it would do.
+        error: What went wrong, when the result is error.
+    """
+
+    routine: str
+    result: Verdict
+    seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Tick:
+    """One run in progress: the connection, the wish to stop, and what has been done so far."""
+
+    def __init__(
+        self,
+        *,
+        conn: Connection,
+        database: Database,
+        counters: Counters,
+        stop: threading.Event,
+        full: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            conn: An autocommitting connection.
+            database: Gives the SQL blocks.
+            counters: Where to count.
+            stop: Set when the run should end after its current batch.
+            full: Do all there is, without the budget of an ordinary run.
+            clock: Seconds that only go forward.
+        """
+        self.conn, self.database, self.counters, self.stop, self.full, self.clock = conn, database, counters, stop, full, clock
+        self.started = clock()
+        self.counts: dict[str, int] = {}
+        self.locked = False
+
+    def call(self, block: str, **params: Any) -> dict[str, Any] | None:
+        """Run one batch and return its report; None, and `locked` set, when another runner was at it.
+
+        Args:
+            block: The named block of maintenance.sql.
+            params: Its parameters.
+
+        Raises:
+            TailraceError: What the database's refusal means.
+        """
+
+        def read(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+            return dict(rows[0][0])
+
+        report = run(self.conn, Statement(self.database.blocks[f"maintenance.{block}"], params, read))
+        self.locked = bool(report.get("locked"))
+        return None if self.locked else report
+
+    def batches(self, budget_seconds: float) -> Iterator[int]:
+        """Count batches until the budget is used up (a full run has none) or the run should stop.
+
+        Args:
+            budget_seconds: Time for the whole run.
+        """
+        n = 0
+        while not self.stop.is_set() and (n == 0 or self.full or self.clock() - self.started < budget_seconds):
+            yield n
+            n += 1
+
+    def count(self, **numbers: int) -> None:
+        """Add to what the run reports."""
+        for name, n in numbers.items():
+            self.counts[name] = self.counts.get(name, 0) + n
+
+    def count_rows(self, rows: Sequence[Mapping[str, Any]], *, routine: str, evidence: str) -> None:
+        """Count what became of jobs, as `counted_v1` lists it.
+
+        Args:
+            rows: The list.
+            routine: For errors.
+            evidence: How lost leases were found: expired or audit.
+        """
+        for row in rows:
+            result, n = str(row["result"]), int(row["n"])
+            self.count(**{result: n})
+            if result == "failed":
+                self.counters.failed(routine, "row", n)
+            if row["reason"] is not None:
+                self.counters.dead(row["queue"], row["task"], row["reason"], n)
+            lost = result in ("lost", "interrupted") or row["reason"] in ("lease_expired", "interrupted")
+            if lost and result in _RECLAIMED:
+                self.counters.reclaimed(row["queue"], _RECLAIMED[result], evidence, n)
+
+
+class Routine(Protocol):
+    """One routine: a name, a period, and what to do in a run."""
+
+    @property
+    def name(self) -> str:
+        """Its name: in table maintenance, in metrics, and as argument of `tailrace maintain`."""
+
+    @property
+    def interval_seconds(self) -> float:
+        """Its period."""
+
+    def run(self, tick: Tick) -> None:
+        """Do it, batch by batch, counting in the tick.
+
+        Raises:
+            TailraceError: The database refused a batch; those before it have been committed.
+        """
+
+    def preview(self, tick: Tick) -> None:
+        """Count what a run would do, changing nothing."""
+
+
+def check_interval(routine: str, seconds: float) -> None:
+    """Refuse a period that would stop or spin the loop.
+
+    Args:
+        routine: For the message.
+        seconds: The period.
+
+    Raises:
+        InvalidOption: It is not between 1 s and a day.
+    """
+    if not MIN_INTERVAL_SECONDS <= seconds <= LONGEST_INTERVAL_SECONDS:
+        raise InvalidOption(
+            f"{seconds:g} is not between 1 and 86400 seconds",
+            field=f"{routine}.interval_seconds",
+            hint="Give a period of 1 s or more",
+        )
+
+
+def check_positive(routine: str, **numbers: float) -> None:
+    """Refuse sizes and budgets that are not above 0.
+
+    Args:
+        routine: For the message.
+        numbers: Fields by name.
+
+    Raises:
+        InvalidOption: One of them is 0 or less.
+    """
+    for name, value in numbers.items():
+        if not value > 0:
+            raise InvalidOption(f"{value:g} is not above 0", field=f"{routine}.{name}", hint="Leave it out for the default")

@@ -1,0 +1,81 @@
+"""Statistics: one reading of every queue, published in the queue's row, and the counts of ends folded into totals.
+
+Everybody serves gauges from that reading, so nobody counts for himself; `housekeeping` removes what it no longer reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.maintenance.routine import Tick, check_interval, check_positive
+
+__all__ = ["Statistics", "StatisticsConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsConfig:
+    """Settings of the statistics.
+
+    Raises:
+        InvalidOption: A field is out of its range.
+    """
+
+    interval_seconds: float = 15.0
+    """Seconds between two readings: the oldest that a gauge should be."""
+
+    fold_rows: int = 20_000
+    """Rows of counts folded into the totals in one transaction."""
+
+    budget_seconds: float = 5.0
+    """Time for one run; counts that are left are folded in the next."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        check_interval("statistics", self.interval_seconds)
+        check_positive("statistics", fold_rows=self.fold_rows, budget_seconds=self.budget_seconds)
+
+
+class Statistics:
+    """Publishes readings and folds counts."""
+
+    name = "statistics"
+
+    def __init__(self, config: StatisticsConfig | None = None) -> None:
+        """Keep the settings.
+
+        Args:
+            config: Default: every 15 s.
+        """
+        self.config = config or StatisticsConfig()
+
+    @property
+    def interval_seconds(self) -> float:
+        """Its period."""
+        return self.config.interval_seconds
+
+    def run(self, tick: Tick) -> None:
+        """Publish a reading, and fold until nothing is left.
+
+        Args:
+            tick: The run.
+
+        Raises:
+            TailraceError: The database refused a batch.
+        """
+        for n in tick.batches(self.config.budget_seconds):
+            report = tick.call("statistics", fold=self.config.fold_rows)
+            if report is None:
+                return
+            tick.count(folded=report["folded"], created=report["created"])
+            if n == 0:
+                tick.count(queues=report["queues"], skipped=report["skipped"])
+            if not report["more"]:
+                return
+
+    def preview(self, tick: Tick) -> None:
+        """Count the rows that would be folded.
+
+        Args:
+            tick: The run.
+        """
+        tick.count(**(tick.call("statistics_preview") or {}))

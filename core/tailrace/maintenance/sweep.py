@@ -1,0 +1,136 @@
+"""The sweep: walks the job table by primary key and moves or ends what claim and reaper do not meet; it is the audit, too.
+
+It finds jobs exhausted by hand, expired jobs that nobody claims, tokens without a lease, requeued dead letters without a job.
+The walk goes on where it stopped, and is round once an hour; `reaper` takes what has just died.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.names.events import Event
+
+__all__ = ["Sweep", "SweepConfig"]
+
+log: Final = logging.getLogger("tailrace.maintenance.sweep")
+
+_BEFORE_ALL: Final = -(2**63)
+_LOCKED_PATIENCE_SECONDS: Final = 0.05
+_LOCKED_TRIES: Final = 100
+_AUDIT_BATCH: Final = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """Settings of the sweep.
+
+    Raises:
+        InvalidOption: A field is out of its range.
+    """
+
+    interval_seconds: float = 60.0
+    """Seconds between two runs."""
+
+    slice_rows: int = 1000
+    """Rows looked at in one transaction."""
+
+    round_seconds: float = 3600.0
+    """Time in which the walk should have seen the whole table; each run does its share."""
+
+    budget_seconds: float = 5.0
+    """Time for one run, while it finds something or its share is not done."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        check_interval("sweep", self.interval_seconds)
+        check_positive("sweep", slice_rows=self.slice_rows, round_seconds=self.round_seconds, budget_seconds=self.budget_seconds)
+
+
+class Sweep:
+    """Walks the job table, slice by slice."""
+
+    name = "sweep"
+
+    def __init__(self, config: SweepConfig | None = None) -> None:
+        """Keep the settings.
+
+        Args:
+            config: Default: every 60 s, a round an hour.
+        """
+        self.config = config or SweepConfig()
+
+    @property
+    def interval_seconds(self) -> float:
+        """Its period."""
+        return self.config.interval_seconds
+
+    def run(self, tick: Tick) -> None:
+        """Walk this run's share, or the whole table when the run is full.
+
+        Args:
+            tick: The run.
+
+        Raises:
+            TailraceError: The database refused a slice.
+        """
+        seen = locked = 0
+        after = _BEFORE_ALL if tick.full else None
+        for _ in tick.batches(self.config.budget_seconds):
+            report = tick.call("walk", after=after, slice=self.config.slice_rows)
+            if report is None:
+                locked += 1
+                if not tick.full or locked > _LOCKED_TRIES:
+                    return
+                tick.stop.wait(_LOCKED_PATIENCE_SECONDS)
+                continue
+            self._count(tick, report)
+            seen += report["seen"]
+            if report["next"] is None:
+                self._audit(tick)
+                return
+            if tick.full:
+                after = report["next"]
+            elif seen >= self._share(report["estimate"]) and not report["rows"]:
+                return
+
+    def preview(self, tick: Tick) -> None:
+        """Count what a full walk would find.
+
+        Args:
+            tick: The run.
+        """
+        tick.count(**(tick.call("walk_preview") or {}))
+
+    def _share(self, estimate: int) -> float:
+        """Rows that this run should see so that a round takes no longer than it may."""
+        return estimate * min(1.0, self.config.interval_seconds / self.config.round_seconds)
+
+    def _count(self, tick: Tick, report: dict[str, Any]) -> None:
+        tick.count(seen=report["seen"], skipped=report["skipped"], orphaned=report["orphaned"])
+        tick.count_rows(report["rows"], routine=self.name, evidence="audit")
+        if report["orphaned"]:
+            tick.counters.orphaned(report["orphaned"])
+            log.error(
+                "found %d jobs with a token but no lease, and gave them back",
+                report["orphaned"],
+                extra={"event": Event.ORPHANS_FOUND, "jobs": report["orphaned"]},
+            )
+
+    def _audit(self, tick: Tick) -> None:
+        for _ in tick.batches(self.config.budget_seconds):
+            report = tick.call("audit", batch=_AUDIT_BATCH)
+            if report is None:  # another runner is in the same place
+                tick.locked = False
+                return
+            tick.count(restored=report["restored"], skipped=report["skipped"])
+            if report["restored"]:
+                log.error(
+                    "found %d requeued dead letters without a job; they are dead again",
+                    report["restored"],
+                    extra={"event": Event.ORPHANS_FOUND, "dead_letters": report["restored"]},
+                )
+            if report["restored"] < _AUDIT_BATCH:
+                return

@@ -1,0 +1,41 @@
+"""The routines by name, and how a program makes those it wants.
+
+Adding a routine is adding its file and its line here; `loop` runs whatever it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tailrace.errors import InvalidOption
+from tailrace.maintenance.housekeeping import Housekeeping
+from tailrace.maintenance.reaper import Reaper, ReaperConfig
+from tailrace.maintenance.routine import Routine
+from tailrace.maintenance.statistics import Statistics
+from tailrace.maintenance.sweep import Sweep
+
+__all__ = ["ROUTINES", "routines"]
+
+ROUTINES: Final[Mapping[str, Callable[[], Routine]]] = MappingProxyType(
+    {"reaper": Reaper, "sweep": Sweep, "statistics": Statistics, "housekeeping": Housekeeping}
+)
+
+
+def routines(names: Iterable[str] = (), *, reaper_seconds: float = 15.0) -> list[Routine]:
+    """Make routines with their default settings.
+
+    Args:
+        names: Which; none means all.
+        reaper_seconds: The reaper's period in seconds, 1 or more.
+
+    Raises:
+        InvalidOption: No routine has that name, or the period is too short.
+    """
+    made: list[Routine] = []
+    for name in dict.fromkeys(names) or ROUTINES:
+        if name not in ROUTINES:
+            raise InvalidOption(f"no routine {name!r}", field="routine", hint=f"one of {', '.join(ROUTINES)}")
+        made.append(Reaper(ReaperConfig(interval_seconds=reaper_seconds)) if name == "reaper" else ROUTINES[name]())
+    return made
