@@ -88,7 +88,12 @@ cross join lateral (
 -- purpose: whether a job of the queue that this worker could run is due (`--until-empty`)
 -- locks: none
 -- index: job_ready and job_suspect
-select exists (
-  select from tailrace.job s
-  where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.token is null and s.run_at <= now()
-    and s.task = any(%(tasks)s))
+select not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  and (exists (
+    select from tailrace.job s
+    where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.token is null
+      and s.run_at <= now() and s.task = any(%(tasks)s))
+  or exists (
+    select from tailrace.job s
+    where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost > 0 and s.token is null
+      and s.run_at <= now() and s.task = any(%(tasks)s)))

@@ -17,3 +17,9 @@ insert into tailrace.queue (name) values (%(queue)s) on conflict (name) do nothi
 -- locks: the worker's own row
 -- index: the primary key of worker, lease_worker
 delete from tailrace.worker w where w.id = %(worker)s and not exists (select from tailrace.lease l where l.worker = w.id)
+
+-- name: readings
+-- purpose: the published statistics of some queues, for gauges
+-- locks: none
+-- index: the primary key of queue
+select name, reading, date_part('epoch', read_at) from tailrace.queue where name = any(%(queues)s) and reading is not null

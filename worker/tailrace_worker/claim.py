@@ -1,0 +1,197 @@
+"""One exchange with the database: outcomes of the last batch, the next claim and its lease, in one transaction.
+
+The order of the statements is the order of locks everywhere: lease, job, dead letter. A lone pickup is one bare
+statement, which saves a third of its time. consumer.py decides what to ask for; floors.py says where the scans begin.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.db import AsyncConnection, Jsonb
+from tailrace_worker.finish import Flush, Outbox, Outcome
+from tailrace_worker.floors import Floors
+from tailrace_worker.work import Work
+
+ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, FLOOR, WAITED, EXTRA = range(11)
+"""Columns of a claimed row, as claim.sql returns them."""
+
+SPENT, EXPIRED, REQUEUED, LAST = 1, 2, 4, 8
+"""Bits of MARK: exhausted before the claim, past expires_at, requeued from the dead letters, on its last attempt."""
+
+Row = tuple[Any, ...]
+
+
+def draw_token() -> int:
+    """A new fencing token: 63 random bits, so that a failover cannot give one out twice (engine rule 7)."""
+    return secrets.randbits(63) or 1
+
+
+@dataclass
+class Ask:
+    """What one exchange should do.
+
+    Attributes:
+        flush: Outcomes to write.
+        jobs: How many jobs to claim above the floors.
+        ids: Jobs to claim by id.
+        suspect: Claim one job that was lost before.
+        look: Look past the floors too: unknown priorities, bounded slices, what falls due next.
+    """
+
+    flush: Flush
+    jobs: int = 0
+    ids: Sequence[int] = ()
+    suspect: bool = False
+    look: bool = False
+
+    @property
+    def claims(self) -> bool:
+        """Whether it takes anything."""
+        return bool(self.jobs or self.ids or self.suspect)
+
+
+@dataclass
+class Got:
+    """What came back.
+
+    Attributes:
+        rows: Jobs from above the floors.
+        by_id: Jobs that were asked for by id.
+        suspects: The job that was lost before, if one was free.
+        finished: (task, n) of each group of removed jobs.
+        settled: (id, result) of settle_v1.
+        looked: Rows of `look`.
+        gaps: Rows of `gaps`.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    by_id: list[Row] = field(default_factory=list)
+    suspects: list[Row] = field(default_factory=list)
+    finished: list[tuple[str, int]] = field(default_factory=list)
+    settled: list[tuple[int, str]] = field(default_factory=list)
+    looked: list[Row] = field(default_factory=list)
+    gaps: list[Row] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> int:
+        """Jobs taken."""
+        return len(self.rows) + len(self.by_id) + len(self.suspects)
+
+
+class Exchange:
+    """The statements of one queue on the work connection."""
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        queue: str,
+        worker: str,
+        tasks: Sequence[str],
+        context_tasks: Sequence[str],
+        floors: Floors,
+        outbox: Outbox,
+    ) -> None:
+        self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
+        self._common = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
+        blocks = work.database.blocks
+        self._sql = {
+            name: blocks[f"{stem}.{name}"]
+            for stem, names in {
+                "claim": ("claim_batch", "claim_ids", "claim_suspect"),
+                "finish": ("drop_leases", "finish_batch", "finish_mixed", "settle", "save"),
+                "floors": ("look", "gaps"),
+            }.items()
+            for name in names
+        }
+
+    async def run(self, ask: Ask, now: float) -> Got:
+        """Do it in one transaction.
+
+        Args:
+            ask: What to do.
+            now: This process's clock in seconds.
+
+        Raises:
+            OperationalError: The server is away, or a statement could not have its lock in time; nothing was changed, or (when
+                the answer was lost) everything was.
+        """
+        conn = self.work.conn
+        if ask.jobs and not (ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look):
+            got = Got()
+            token = self._expect()
+            try:
+                cursor = await self._claim(conn, token, ask.jobs, now)
+                got.rows = await cursor.fetchall()
+            finally:
+                self.outbox.took(token, len(got.rows))
+            return got
+        return await self._transaction(conn, ask, now)
+
+    async def _transaction(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
+        got = Got()
+        readers: list[tuple[list[Any], Any]] = []
+        claims: list[tuple[int, list[Row]]] = []
+        try:
+            async with conn.pipeline(), conn.transaction():
+                await self._write(conn, ask.flush, got, readers)
+                if ask.suspect:
+                    token = self._expect()
+                    claims.append((token, got.suspects))
+                    readers.append((got.suspects, await self._by(conn, "claim_suspect", token, {})))
+                if ask.ids:
+                    token = self._expect()
+                    claims.append((token, got.by_id))
+                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids)})))
+                if ask.jobs > len(ask.ids):
+                    token = self._expect()
+                    claims.append((token, got.rows))
+                    readers.append((got.rows, await self._claim(conn, token, ask.jobs - len(ask.ids), now)))
+                if ask.look:
+                    starts = self.floors.starts(now)
+                    readers.append((got.looked, await conn.execute(self._sql["look"], {**self._common, **starts}, prepare=True)))
+                    gaps = {**self._common, **self.floors.gaps()}
+                    readers.append((got.gaps, await conn.execute(self._sql["gaps"], gaps, prepare=True)))
+            for rows, cursor in readers:
+                rows.extend(await cursor.fetchall())
+        finally:
+            for token, rows in claims:
+                self.outbox.took(token, len(rows))
+        return got
+
+    def _expect(self) -> int:
+        token = draw_token()
+        self.outbox.expected.add(token)
+        return token
+
+    async def _claim(self, conn: AsyncConnection, token: int, jobs: int, now: float) -> Any:
+        params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
+        return await conn.cursor(binary=True).execute(self._sql["claim_batch"], params, prepare=True)
+
+    async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
+        return await conn.cursor(binary=True).execute(self._sql[name], {**self._common, **params, "token": token}, prepare=True)
+
+    async def _write(self, conn: AsyncConnection, flush: Flush, got: Got, readers: list[tuple[list[Any], Any]]) -> None:
+        if flush.leases and flush.done:
+            await conn.execute(self._sql["drop_leases"], {"tokens": flush.leases}, prepare=True)
+        for (ident, token), state in flush.saved.items():
+            await conn.execute(self._sql["save"], {"id": ident, "token": token, "saved": state}, prepare=True)
+        if len(flush.done) > 2:
+            ids = [i for batch in flush.done.values() for i in batch]
+            tokens = [t for t, batch in flush.done.items() for _ in batch]
+            mixed = {"queue": self.queue, "ids": ids, "tokens": tokens}
+            readers.append((got.finished, await conn.execute(self._sql["finish_mixed"], mixed, prepare=True)))
+        else:
+            for token, batch in flush.done.items():
+                params = {"queue": self.queue, "ids": batch, "token": token}
+                readers.append((got.finished, await conn.execute(self._sql["finish_batch"], params, prepare=True)))
+        if flush.outcomes:
+            readers.append((got.settled, await self._settle(conn, flush.outcomes)))
+
+    async def _settle(self, conn: AsyncConnection, outcomes: Sequence[Outcome]) -> Any:
+        params = {"worker": self.worker, "outcomes": Jsonb(outcomes)}
+        return await conn.execute(self._sql["settle"], params, prepare=True)

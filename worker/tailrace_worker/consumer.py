@@ -1,0 +1,313 @@
+"""One queue of a worker: decides when to claim and how much, and what to do with what came back.
+
+The loop asks `_plan` for the next exchange, sends it, and sleeps until a lane runs low, a notification comes, an
+outcome waits or the poll is due. intake.py sorts what was claimed; claim.py talks to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tailrace.db import OperationalError, errors
+from tailrace.errors import TailraceError
+from tailrace.names.events import Event
+from tailrace_worker import intake, results
+from tailrace_worker.agenda import Agenda
+from tailrace_worker.bound import BoundTask, Histogram
+from tailrace_worker.claim import Ask, Exchange, Got
+from tailrace_worker.clock import boot
+from tailrace_worker.ear import Ear
+from tailrace_worker.finish import Flush, Outbox
+from tailrace_worker.floors import Floors
+from tailrace_worker.pace import Pace
+from tailrace_worker.rescan import Rescan
+from tailrace_worker.run import Lanes
+from tailrace_worker.slots import Gate
+from tailrace_worker.wake import Waiter
+from tailrace_worker.work import Work, lost
+
+log = logging.getLogger("tailrace.worker")
+
+FLUSH_SECONDS = 0.005
+FLUSH_JOBS = 500
+CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+SIZE_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the queues of one worker share.
+
+    Attributes:
+        work: The work connection.
+        ear: The listening connection.
+        gate: Open while the lease is certain.
+        worker: This worker's id.
+        poll_seconds: How often to look without a notification.
+        notify: Whether wake-ups are listened for.
+        alone: At most one job that was lost before is in hand.
+        recover: Called when the work connection broke; returns when it works again.
+    """
+
+    work: Work
+    ear: Ear
+    gate: Gate
+    worker: str
+    poll_seconds: float
+    notify: bool
+    alone: intake.Alone
+    recover: Callable[[], Awaitable[None]]
+
+
+class Consumer:
+    """One queue.
+
+    Args:
+        share: What it shares with the worker's other queues.
+        queue: Its name.
+        tasks: What this worker can run of it, by name.
+        slots: How many of its jobs run at once.
+    """
+
+    def __init__(self, share: Share, *, queue: str, tasks: dict[str, BoundTask], slots: int) -> None:
+        self.share, self.queue, self.work, self.gate = share, queue, share.work, share.gate
+        self.want = asyncio.Event()
+        self.floors, self.outbox, self.pace, self.agenda = (
+            Floors(),
+            Outbox(),
+            Pace(slots, boot()),
+            Agenda(share.poll_seconds, boot()),
+        )
+        names = list(tasks)
+        self.lanes = Lanes(
+            queue=queue,
+            tasks=tasks,
+            slots=slots,
+            outbox=self.outbox,
+            pace=self.pace,
+            gate=share.gate,
+            want=self.want,
+            worker=share.worker,
+        )
+        self.exchange = Exchange(
+            share.work,
+            queue=queue,
+            worker=share.worker,
+            tasks=names,
+            context_tasks=[t.name for t in tasks.values() if t.takes_context or t.task.on_error is not None],
+            floors=self.floors,
+            outbox=self.outbox,
+        )
+        self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
+        self.waiter = Waiter(
+            work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
+        )
+        self.stragglers: deque[int] = deque()
+        self.claiming = True
+        self.polls = {"jobs": 0, "empty": 0, "error": 0}
+        self.durations, self.sizes = Histogram(CLAIM_BOUNDS), Histogram(SIZE_BOUNDS)
+        self.handed_back = 0
+        self.max_interruptions: int | None = None
+        self.discard = False
+        self._flush_at = 0.0
+
+    # ---- nudges from outside -----------------------------------------------------------------------------------------
+    def nudge(self) -> None:
+        """Claim now: somebody notified, or a transaction ended that may have missed the waiter row."""
+        self.agenda.notified = True
+        self.want.set()
+
+    def came_back(self) -> None:
+        """Rows came free below the floors."""
+        self.rescan.far()
+        self.agenda.look_soon()
+
+    def found(self, ids: list[int]) -> None:
+        """Jobs below the floors, to be claimed by id."""
+        if ids:
+            known = set(self.stragglers)
+            self.stragglers.extend(i for i in ids if i not in known)
+            self.want.set()
+
+    # ---- the loop ----------------------------------------------------------------------------------------------------
+    async def load(self) -> None:
+        """Begin where the queue's workers are."""
+        async with self.work.lock:
+            conn, blocks, now = self.work.conn, self.work.database.blocks, boot()
+            await conn.execute(blocks["lease.know_queue"], {"queue": self.queue})
+            for priority, run_at, ident in await (
+                await conn.execute(blocks["floors.stored_floors"], {"queue": self.queue})
+            ).fetchall():
+                self.floors.add(priority, (run_at, ident), now=now)
+            if not self.floors.known:
+                for (priority,) in await (await conn.execute(blocks["floors.priorities"], {"queue": self.queue})).fetchall():
+                    self.floors.add(priority, now=now)
+            self.floors.add(0, now=now)
+
+    async def run(self) -> None:
+        """Claim and finish until cancelled."""
+        while True:
+            self.want.clear()
+            now = boot()
+            ask = self._plan(now)
+            if ask is None:
+                await self._sleep(now)
+                continue
+            notified = self.agenda.notified and ask.claims
+            self.agenda.notified = self.agenda.notified and not ask.claims
+            got = await self._send(ask)
+            if got is None:
+                continue
+            self._received(ask, got, notified=notified)
+            if ask.claims:
+                await self._idle_or_busy(ask, got)
+            if got.jobs:
+                await asyncio.sleep(0)
+
+    def _plan(self, now: float) -> Ask | None:
+        """What to send next; None for nothing."""
+        jobs = self._jobs(now)
+        flush = self._flush_due(now, claims=jobs > 0)
+        if not jobs and not flush:
+            return None
+        ids: list[int] = []
+        while jobs and self.stragglers and len(ids) < jobs:
+            ids.append(self.stragglers.popleft())
+        agenda = self.agenda
+        look = bool(jobs) and agenda.look_now(now)
+        suspect = bool(jobs) and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
+        self._flush_at = 0.0
+        return Ask(self._take(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
+
+    def _take(self, now: float) -> Flush:
+        flush = self.outbox.take(now)
+        for outcome in flush.outcomes:
+            if self.discard:
+                outcome["discard"] = True
+            if self.max_interruptions is not None:
+                outcome["max_interruptions"] = self.max_interruptions
+        return flush
+
+    def _jobs(self, now: float) -> int:
+        lanes = self.lanes
+        if not self.claiming or now > self.gate.until:
+            return 0
+        jobs = self.pace.size(running=lanes.running, waiting=len(lanes.buffer), now=now)
+        lanes.low = self.pace.ahead
+        if intake.too_many(lanes, self.pace):
+            self.handed_back += intake.give_back(lanes, self.pace)
+            self.agenda.rest(now, 1.0)
+            return 0
+        if jobs <= 0 or len(lanes.buffer) > lanes.low:
+            return 0
+        return jobs if self.agenda.may_claim(now, stragglers=bool(self.stragglers), alone=self._alone()) else 0
+
+    def _alone(self) -> bool:
+        return self.share.alone.free(self)
+
+    def _flush_due(self, now: float, *, claims: bool) -> bool:
+        outbox = self.outbox
+        again = outbox.next_try()
+        if not (outbox.count or (again is not None and again <= now)):
+            return False
+        if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not self.lanes.running and not self.lanes.buffer):
+            return True
+        if not self._flush_at:
+            self._flush_at = now + FLUSH_SECONDS
+        return now >= self._flush_at or (again is not None and again <= now)
+
+    async def _sleep(self, now: float) -> None:
+        until = [now + 1.0]
+        if self.outbox.count:
+            until.append(self._flush_at or now + FLUSH_SECONDS)
+        again = self.outbox.next_try()
+        if again is not None:
+            until.append(again)
+        if self.claiming and self.agenda.dry:
+            until.append(self.agenda.next_claim(alone=self._alone()))
+        pause = min(until) - now
+        handle = asyncio.get_running_loop().call_later(max(0.0005, pause), self.want.set)
+        try:
+            await self.want.wait()
+        finally:
+            handle.cancel()
+
+    # ---- one exchange ------------------------------------------------------------------------------------------------
+    async def _send(self, ask: Ask) -> Got | None:
+        began = boot()
+        try:
+            async with self.work.lock:
+                got = await self.exchange.run(ask, began)
+        except (OperationalError, errors.InterfaceError, errors.DatabaseError, TailraceError) as error:
+            await self._failed(ask, error)
+            return None
+        if ask.claims:
+            self.durations.observe(boot() - began)
+            self.sizes.observe(got.jobs)
+            self.polls["jobs" if got.jobs else "empty"] += 1
+        return got
+
+    async def _failed(self, ask: Ask, error: Exception) -> None:
+        self.polls["error"] += 1
+        away = lost(error, self.work.conn if self.work.connected else None)
+        self.outbox.restore(ask.flush, doubtful=away)
+        self.stragglers.extend(ask.ids)
+        log.warning(
+            "claim or finish failed: %s", results.brief(error), extra={"event": Event.CLAIM_FAILED, "error": type(error).__name__}
+        )
+        if away:
+            await self.share.recover()
+            self.rescan.far()
+        elif ask.flush.size:
+            await self._split()
+        else:
+            await asyncio.sleep(random.uniform(0.05, 0.2))
+
+    async def _split(self) -> None:
+        """Write the outcomes with settle_v1, which passes over locked rows, and one by one if even that fails."""
+        flush = results.as_outcomes(self.outbox.take(boot()))
+        waiting = [flush]
+        while waiting:
+            part = waiting.pop()
+            try:
+                async with self.work.lock:
+                    got = await self.exchange.run(Ask(part), boot())
+            except (OperationalError, errors.InterfaceError, errors.DatabaseError, TailraceError):
+                if part is flush and part.size > 1:
+                    waiting.extend(results.parts(flush))
+                else:
+                    self.outbox.restore(part, doubtful=False)
+                continue
+            results.take(self.lanes, self.outbox, part, got)
+        self.outbox.urgent = False
+        await asyncio.sleep(random.uniform(0.05, 0.2))
+
+    def _received(self, ask: Ask, got: Got, *, notified: bool) -> None:
+        now = boot()
+        results.take(self.lanes, self.outbox, ask.flush, got)
+        self.pace.ended(ask.flush.size)
+        if got.rows:
+            self.floors.claimed(got.rows, now)
+        if got.jobs:
+            self.handed_back += intake.take(self, got)
+        if ask.suspect and not got.suspects:
+            self.agenda.suspect_at = None
+        if ask.look:
+            short = len(got.rows) < ask.jobs - len(ask.ids)
+            self.found(self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short))
+        if notified and not got.jobs:
+            self.rescan.near()
+
+    async def _idle_or_busy(self, ask: Ask, got: Got) -> None:
+        self.agenda.claimed(got.jobs, boot())
+        try:
+            await self.waiter.claimed(full=got.jobs >= ask.jobs, some=bool(got.jobs))
+            if not got.jobs and await self.waiter.register():
+                self.agenda.dry = False  # an enqueue may have missed the row: look once more
+        except (OperationalError, errors.InterfaceError, TailraceError):
+            self.waiter.registered_until = 0.0

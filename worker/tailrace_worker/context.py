@@ -1,0 +1,57 @@
+"""From a claimed row to what a handler sees of it.
+
+Built only for handlers that ask for a context: the rows of others do not even carry the columns.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tailrace.job import Job, JobContext, Stop
+from tailrace_worker.claim import ATTEMPT, EXTRA, ID, TASK, Row
+
+
+def build(row: Row, *, queue: str, resources: Any, seconds: float, stop: Stop, save: Callable[[str], None]) -> JobContext[Any]:
+    """Make the context of one run.
+
+    Args:
+        row: The job as it was claimed.
+        queue: Its queue.
+        resources: What the application's lifespan yielded.
+        seconds: How long this run may take; infinity for no limit.
+        stop: The signal that the worker gives.
+        save: Takes the state that the handler wants kept, as JSON text.
+    """
+    extra = row[EXTRA] or {}
+    if isinstance(extra, str):
+        extra = json.loads(extra)
+    job = Job(
+        id=row[ID],
+        queue=queue,
+        task=row[TASK],
+        key=extra.get("key"),
+        tenant=extra.get("tenant") or "",
+        meta=extra.get("meta") or {},
+        created_at=_time(extra.get("created_at")),
+        run_at=_time(extra.get("run_at")),
+    )
+    return JobContext(
+        resources=resources,
+        job=job,
+        attempt=row[ATTEMPT],
+        max_attempts=int(extra.get("max_attempts") or row[ATTEMPT]),
+        deadline=None if math.isinf(seconds) else datetime.now(UTC) + timedelta(seconds=seconds),
+        log=logging.getLogger(f"tailrace.task.{row[TASK]}"),
+        stop=stop,
+        saved=extra.get("saved"),
+        save=save,
+    )
+
+
+def _time(text: str | None) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC) if text else datetime.now(UTC)

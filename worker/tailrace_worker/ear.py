@@ -1,0 +1,160 @@
+"""The third connection of a worker: it listens for wake-ups and runs the rescans, off the hot path.
+
+Between statements the event loop watches the socket itself, so that a notification costs no thread and no waiting
+query. A lost notification only costs time: every queue polls too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tailrace.db import AsyncConnection, Database, OperationalError, errors, sql
+from tailrace.errors import TailraceError
+from tailrace.names.events import Event
+from tailrace_worker.work import PINNED
+
+log = logging.getLogger("tailrace.worker")
+
+PING_SECONDS = 30.0
+"""How often a silent connection is asked whether it still lives: a dropped link says nothing by itself."""
+
+_FAULTS = (OperationalError, TailraceError, errors.InterfaceError, OSError)
+
+
+class Ear:
+    """Listens on the schema's channel and lends its connection to rescans.
+
+    Args:
+        database: Where to connect; the direct URL when there is one.
+        heard: Called with each payload.
+        listen: Whether to LISTEN; without it the connection serves rescans only.
+    """
+
+    def __init__(self, database: Database, *, heard: Callable[[str], None], listen: bool = True) -> None:
+        self.database, self.heard, self.listening = database, heard, listen
+        self.channel = ""
+        self.reconnects = 0
+        self.used = 0.0
+        self._conn: AsyncConnection | None = None
+        self._lock = asyncio.Lock()
+        self._broken = asyncio.Event()
+        self._fd = -1
+        self.on_back: Callable[[], None] | None = None
+
+    async def open(self) -> None:
+        """Connect and listen.
+
+        Raises:
+            TailraceError: The server cannot be reached.
+        """
+        conn = await self.database.aconnect(
+            options={**PINNED, "lock_timeout": "0", "synchronous_commit": "off"}, role="listen", direct=True
+        )
+        row = await (await conn.execute(self.database.blocks["wake.channel"], {"schema": self.database.schema})).fetchone()
+        self.channel = row[0] if row else ""
+        conn.add_notify_handler(lambda n: self.heard(n.payload))
+        if self.listening and self.channel:
+            await conn.execute(sql.SQL("listen {}").format(sql.Identifier(self.channel)))
+        self._conn = conn
+        self._broken.clear()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._conn is not None and not self._conn.closed:
+            self._fd = self._conn.fileno()
+            asyncio.get_running_loop().add_reader(self._fd, self._readable)
+
+    def _disarm(self) -> None:
+        if self._fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._fd = -1
+
+    def _readable(self) -> None:
+        conn = self._conn
+        if conn is None:
+            return
+        try:
+            conn.pgconn.consume_input()
+            while (notice := conn.pgconn.notifies()) is not None:
+                self.heard(notice.extra.decode())
+        except OperationalError:
+            self._break()
+
+    def _break(self) -> None:
+        self._disarm()
+        self._broken.set()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[AsyncConnection]:
+        """The connection for one statement; notifications that arrive meanwhile are heard after it.
+
+        Raises:
+            OperationalError: The connection is away; the keeper makes it again.
+        """
+        async with self._lock:
+            conn = self._conn
+            if conn is None or conn.closed or self._broken.is_set():
+                raise OperationalError("the listening connection is away")
+            self._disarm()
+            try:
+                yield conn
+            except (OperationalError, errors.InterfaceError):
+                self._broken.set()
+                raise
+            finally:
+                if not self._broken.is_set():
+                    self._arm()
+                    self._readable()
+
+    async def keep(self) -> None:
+        """Make the connection again whenever it breaks, and ping it while it is silent. Runs until cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(self._broken.wait(), PING_SECONDS * random.uniform(0.8, 1.2))
+            except TimeoutError:
+                await self._ping()
+                continue
+            await self._reopen()
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(5), self.lent() as conn:
+                await conn.execute("select 1")
+        except (*_FAULTS, TimeoutError):
+            self._break()
+
+    async def _reopen(self) -> None:
+        pause = 0.2
+        while self._broken.is_set():
+            await self.close()
+            try:
+                await self.open()
+            except _FAULTS as error:
+                log.debug("listener away: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
+                self._broken.set()
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+                pause = min(10.0, pause * 2)
+        self.reconnects += 1
+        log.info("listening again", extra={"event": Event.LISTENER_BACK})
+        if self.on_back is not None:
+            self.on_back()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._disarm()
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            try:
+                await conn.close()
+            except _FAULTS:
+                log.debug("closing a broken connection failed", extra={"event": Event.DATABASE_AWAY})
+
+    async def ask(self, statement: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement on the lent connection and return its rows."""
+        async with self.lent() as conn:
+            return await (await conn.cursor(binary=True).execute(statement, params, prepare=True)).fetchall()

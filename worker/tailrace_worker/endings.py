@@ -1,0 +1,129 @@
+"""How a run ended, when it did not simply succeed: from the slot and the exception to an outcome in the outbox.
+
+run.py calls it off the hot path; failures.py knows exceptions, settle_v1 in the database does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tailrace.errors import InvalidPayload, NoRetry, RetryAfter
+from tailrace.job import Stop
+from tailrace.names.events import Event
+from tailrace_worker.bound import BoundTask
+from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.clock import boot
+from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
+from tailrace_worker.slots import Slot
+
+if TYPE_CHECKING:
+    from tailrace_worker.run import Lanes
+
+log = logging.getLogger("tailrace.worker")
+
+
+def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
+    """A run returned, though it had been told to stop, or its job came from the dead letters."""
+    row = _row(slot)
+    _measure(lanes, slot, task, "success")
+    lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
+    lanes.want.set()
+
+
+def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> None:
+    """A run raised, was cancelled or timed out."""
+    row, reason = _row(slot), slot.reason
+    if reason == "lease_lost":
+        _measure(lanes, slot, task, "interrupted")
+        lanes.interrupted["lease_lost"] = lanes.interrupted.get("lease_lost", 0) + 1
+        lanes.fenced += 1
+        return
+    if reason in ("cancel", "shutdown"):
+        kind = "cancelled" if reason == "cancel" else "interrupted"
+        lanes.interrupted[reason] = lanes.interrupted.get(reason, 0) + 1
+        _measure(lanes, slot, task, "interrupted")
+        told = describe(error, attempt=row[ATTEMPT], worker=lanes.worker) if kind == "interrupted" else None
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, error=told, error_type="unknown", task=row[TASK]), urgent=True)
+    else:
+        _add(lanes, slot, task, row, error)
+    lanes.want.set()
+
+
+def _add(lanes: Lanes, slot: Slot, task: BoundTask, row: Row, error: BaseException) -> None:
+    delay: float | None = None
+    if slot.reason == "timeout":
+        kind = "timeout"
+        error = TimeoutError(f"ran longer than {boot() - slot.since:.1f} s and was stopped")
+    elif isinstance(error, InvalidPayload) and not slot.calling:
+        kind = "error" if str(row[PAYLOAD]).lstrip().startswith("{") else "corrupt"
+    else:
+        error = _asked(lanes, slot, task, error)
+        kind, delay = kind_of(error, no_retry=task.task.no_retry)
+    if kind in ("error", "timeout"):
+        delay = task.delay(row[ATTEMPT], own_backoff(row))
+    _measure(lanes, slot, task, "snoozed" if kind == "snooze" else "failure")
+    label = "timeout" if kind == "timeout" else "validation" if isinstance(error, InvalidPayload) else error_type(error)
+    more: dict[str, Any] = {"delay": delay, "task": row[TASK]}
+    if kind != "snooze":
+        more |= {
+            "error": describe(error, attempt=row[ATTEMPT], worker=lanes.worker),
+            "error_type": label,
+            "fingerprint": fingerprint(row[TASK], error),
+        }
+    lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, **more), urgent=bool(row[MARK] & LAST) or kind == "permanent")
+
+
+def _asked(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> BaseException:
+    """What the task's on_error wants instead of the exception."""
+    hook = task.task.on_error
+    if hook is None or not isinstance(error, Exception):
+        return error
+    slot.stop = slot.stop or Stop()
+    try:
+        instead = hook(error, lanes.context(slot, _row(slot)))
+    except Exception:  # a broken hook must not lose the outcome
+        log.exception("on_error failed; its exception is ignored", extra={"event": Event.JOB_FAILED})
+        return error
+    if isinstance(instead, (NoRetry, RetryAfter)):
+        return instead.with_traceback(error.__traceback__)
+    return error
+
+
+def unrun(row: Row) -> dict[str, Any] | None:
+    """The outcome of a claimed row that must not run: exhausted before the claim, or expired.
+
+    Returns:
+        None when it may run.
+    """
+    if row[MARK] & SPENT:
+        return outcome(row[ID], row[TOKEN], "exhausted", task=row[TASK])
+    if row[MARK] & EXPIRED:
+        return outcome(row[ID], row[TOKEN], "expired", task=row[TASK])
+    return None
+
+
+def handback(row: Row) -> dict[str, Any]:
+    """The outcome of a job that was taken and never started."""
+    return outcome(row[ID], row[TOKEN], "handback", task=row[TASK])
+
+
+def own_backoff(row: Row) -> Mapping[str, Any] | None:
+    """The job's own backoff, when it was enqueued with one."""
+    extra = row[EXTRA]
+    return extra.get("backoff") if isinstance(extra, Mapping) else None
+
+
+def _row(slot: Slot) -> Row:
+    if slot.row is None:
+        raise RuntimeError("an outcome without a running job")
+    return slot.row
+
+
+def _measure(lanes: Lanes, slot: Slot, task: BoundTask, label: str) -> None:
+    took = boot() - slot.since
+    lanes.pace.run_seconds += took
+    lanes.pace.runs += 1
+    task.durations[label].observe(took)
+    task.runs[label].observe(_row(slot)[ATTEMPT])

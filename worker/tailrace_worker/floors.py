@@ -1,0 +1,131 @@
+"""How far a queue has been examined, per priority.
+
+A claim starts where this worker was 256 own rows or 250 ms ago, whichever is nearer: rows of transactions that commit
+a little late are found by the very next claim, and what lies in between stays cheap to walk. What lies further below
+is found by rescan.py. Pure bookkeeping, no input or output; claim.py fills it and reads it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Key = tuple[str, int]
+"""(run_at as PostgreSQL prints it in UTC, id). The text sorts as the time does: years have four digits (a table constraint)."""
+
+LOWEST: Key = ("-infinity", 0)
+ROWS_BEHIND = 256
+SECONDS_BEHIND = 0.25
+STEP = 128
+"""Every how many rows of a claim carry their run_at (the same number stands in claim.sql)."""
+
+SLICE = 2000
+"""Index entries that one claim or look examines per priority (the same number stands in claim.sql and floors.sql)."""
+
+FLOOR, PRIORITY, ID = 8, 6, 0
+"""Columns of a claimed row that matter here."""
+
+
+class Trail:
+    """The recent floors of one priority, oldest first: (key, rows that it passed, when)."""
+
+    __slots__ = ("behind", "marks")
+
+    def __init__(self, start: Key, now: float) -> None:
+        self.marks: deque[tuple[Key, int, float]] = deque([(start, 0, now)])
+        self.behind = 0
+
+    @property
+    def start(self) -> Key:
+        """Where the next claim begins."""
+        return self.marks[0][0]
+
+    @property
+    def newest(self) -> Key:
+        """How far has been examined."""
+        return self.marks[-1][0]
+
+    def advance(self, key: Key, rows: int, at: float) -> None:
+        """Note that everything up to `key` was examined; a key that is no progress is ignored."""
+        if key > self.newest:
+            self.marks.append((key, rows, at))
+            self.behind += rows
+
+    def back(self, key: Key, now: float) -> None:
+        """Replace the floor by an earlier one: a whole region lies free below it."""
+        self.marks = deque([(key, 0, now)])
+        self.behind = 0
+
+    def trim(self, now: float) -> None:
+        """Forget floors that are further behind than the limits."""
+        marks = self.marks
+        while len(marks) > 1 and (
+            self.behind - marks[1][1] >= ROWS_BEHIND or marks[1][2] < now - SECONDS_BEHIND or marks[0][0] == LOWEST
+        ):
+            marks.popleft()
+            self.behind -= marks[0][1]
+
+
+class Floors:
+    """The trails of every known priority of one queue."""
+
+    def __init__(self) -> None:
+        self.trails: dict[int, Trail] = {}
+        self.known: list[int] = []  # high first, the order of claims
+
+    def add(self, priority: int, start: Key = LOWEST, *, now: float = 0.0) -> bool:
+        """Learn of a priority.
+
+        Returns:
+            Whether it was new.
+        """
+        if priority in self.trails:
+            return False
+        self.trails[priority] = Trail(start, now)
+        self.known = sorted(self.trails, reverse=True)
+        return True
+
+    def starts(self, now: float) -> dict[str, Any]:
+        """The parameters `priorities`, `run_ats`, `ids` of a claim, trimmed to the limits."""
+        for trail in self.trails.values():
+            trail.trim(now)
+        keys = [self.trails[p].start for p in self.known]
+        return {"priorities": self.known, "run_ats": [k[0] for k in keys], "ids": [k[1] for k in keys]}
+
+    def gaps(self) -> dict[str, Any]:
+        """The parameters `lows`, `highs` of the statement that looks for unknown priorities."""
+        bounds = sorted(self.trails)
+        return {"lows": [-1001, *bounds], "highs": [*bounds, 1001]}
+
+    def claimed(self, rows: Sequence[tuple[Any, ...]], now: float) -> None:
+        """Move the floors along the rows of one claim; only every 128th row and the last of a priority carry their run_at."""
+        marked = [r for r in rows if r[FLOOR] is not None]
+        if len(marked) > 1:
+            marked.sort(key=lambda r: (r[FLOOR], r[ID]))
+        left = len(rows)
+        for row in marked:
+            passed = min(STEP, left)
+            left -= passed
+            self.trails[row[PRIORITY]].advance((row[FLOOR], row[ID]), passed, now)
+
+    def examined(self, found: Iterable[tuple[Any, ...]], clock: str, now: float) -> list[int]:
+        """Move the floors by what a look saw.
+
+        Args:
+            found: Rows of the statement `look`: priority, entries, run_at and id of the last entry, free ids, due in.
+            clock: The server's time a quarter of a second ago; what is older and visible was examined.
+            now: This process's clock in seconds.
+
+        Returns:
+            Free jobs that lie in a slice that was passed over; they must be claimed by id.
+        """
+        free: list[int] = []
+        for priority, entries, run_at, ident, ids, _ in found:
+            trail = self.trails[priority]
+            if entries < SLICE:
+                trail.advance((clock, 0), 0, now - SECONDS_BEHIND)
+            else:
+                trail.advance((run_at, ident), 0, now - SECONDS_BEHIND)
+                free.extend(ids or ())
+        return free

@@ -1,0 +1,92 @@
+"""One small HTTP port: /metrics, /livez, /readyz.
+
+Live is the event loop's own beat, which goes on while the database is away: an outage restarts nothing. Ready is
+connected, with a certain lease, and not draining or cordoned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from tailrace.errors import InvalidOption
+from tailrace.names.events import Event
+
+log = logging.getLogger("tailrace.worker")
+
+Check = Callable[[], tuple[bool, str]]
+
+
+class _Quiet(WSGIRequestHandler):
+    """Requests are not logged: a probe every two seconds would fill the log."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        """Say nothing."""
+
+
+class _Server(WSGIServer):
+    """Answers probes one after the other; a scrape takes milliseconds."""
+
+    daemon_threads = True
+    request_queue_size = 32
+
+
+class Health:
+    """The server thread.
+
+    Args:
+        registry: What /metrics shows.
+        live: Whether the process should go on, and a word why not.
+        ready: Whether it takes work, and a word why not.
+    """
+
+    def __init__(self, *, registry: CollectorRegistry, live: Check, ready: Check) -> None:
+        self._metrics: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = make_wsgi_app(registry)
+        self._checks = {"/livez": live, "/readyz": ready}
+        self._server: WSGIServer | None = None
+
+    def start(self, host: str, port: int) -> int:
+        """Listen.
+
+        Args:
+            host: The address.
+            port: 0 takes a free one.
+
+        Returns:
+            The port.
+
+        Raises:
+            InvalidOption: The port is taken or not allowed.
+        """
+        try:
+            self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_Quiet)
+        except OSError as error:
+            raise InvalidOption(
+                f"cannot listen on {host}:{port}: {error.strerror}", field="metrics_port", hint="Give a free port, or 0 for any"
+            ) from error
+        threading.Thread(target=self._server.serve_forever, name="tailrace-health", daemon=True).start()
+        chosen = int(self._server.server_port)
+        log.info("serving metrics and health", extra={"event": Event.METRICS_LISTENING, "host": host, "port": chosen})
+        return chosen
+
+    def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            return self._metrics(environ, start_response)
+        check = self._checks.get(path)
+        ok, why = check() if check is not None else (False, "try /metrics, /livez or /readyz")
+        status = "404 Not Found" if check is None else "200 OK" if ok else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{'ok' if ok else why}\n".encode()]

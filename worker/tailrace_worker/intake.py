@@ -1,0 +1,131 @@
+"""What to do with claimed jobs: which start first, which must not run, which go back at once.
+
+Pure decisions over the buffer; consumer.py calls them between two exchanges.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from tailrace_worker import endings
+from tailrace_worker.claim import LAST, MARK, PAYLOAD, PRIORITY, TOKEN, WAITED, Got, Row
+from tailrace_worker.pace import AHEAD_SECONDS, Pace
+from tailrace_worker.run import Lanes
+
+if TYPE_CHECKING:
+    from tailrace_worker.consumer import Consumer
+
+SAMPLE: Final = 16
+
+_waited, _priority = itemgetter(WAITED), itemgetter(PRIORITY)
+
+
+class Alone:
+    """At most one job that was lost before is in hand: if it kills this process, its neighbours are charged once only."""
+
+    def __init__(self) -> None:
+        self._holder: Consumer | None = None
+        self._token = 0
+
+    def take(self, consumer: Consumer, token: int) -> None:
+        """Such a job was claimed."""
+        self._holder, self._token = consumer, token
+
+    def free(self, asker: Consumer) -> bool:
+        """Whether another may be claimed."""
+        if self._holder is None:
+            return True
+        lanes = self._holder.lanes
+        busy = any(s.holds(self._token) for s in lanes.slots) or any(r[TOKEN] == self._token for r in lanes.buffer)
+        if not busy:
+            self._holder = None
+        return not busy
+
+
+def take(consumer: Consumer, got: Got) -> int:
+    """Put what a claim brought into the buffer and wake lanes.
+
+    Returns:
+        How many jobs were handed back at once.
+    """
+    lanes, outbox = consumer.lanes, consumer.outbox
+    rows = _in_order(got.by_id, got.rows)
+    if got.suspects:
+        consumer.share.alone.take(consumer, got.suspects[0][TOKEN])
+    marked = [r for r in got.suspects + rows if r[MARK]]
+    for row in rows[::SAMPLE]:
+        consumer.pace.payload(len(row[PAYLOAD]))
+    if not marked:
+        lanes.buffer.extend(rows)
+        lanes.buffer.extendleft(got.suspects)
+        lanes.wake(got.jobs)
+        return 0
+    runnable: list[Row] = []
+    for row in rows:
+        ended = endings.unrun(row)
+        if ended is None:
+            runnable.append(row)
+        else:
+            outbox.add(ended, urgent=True)
+    suspects = [row for row in got.suspects if not _ended(consumer, row)]
+    last = suspects + [r for r in runnable if r[MARK] & LAST]
+    others = [r for r in runnable if not r[MARK] & LAST]
+    free = max(0, len(lanes.slots) - lanes.running - sum(1 for r in lanes.buffer if r[MARK] & LAST))
+    for row in last[free:]:  # none may die unrun with this process
+        outbox.add(endings.handback(row), urgent=True)
+    starting = last[:free]
+    lanes.buffer.extend(others)
+    lanes.buffer.extendleft(reversed(starting))
+    lanes.wake(len(starting) + len(others))
+    return len(last) - len(starting)
+
+
+def _ended(consumer: Consumer, row: Row) -> bool:
+    ended = endings.unrun(row)
+    if ended is not None:
+        consumer.outbox.add(ended, urgent=True)
+    return ended is not None
+
+
+def _in_order(by_id: list[Row], rows: list[Row]) -> list[Row]:
+    """High priority first, then the longest due: the update returns rows by id. Sorting an ordered list costs little."""
+    everything = by_id + rows if by_id else rows
+    everything.sort(key=_waited, reverse=True)
+    if len({r[PRIORITY] for r in everything}) > 1:
+        everything.sort(key=_priority, reverse=True)
+    return everything
+
+
+def too_many(lanes: Lanes, pace: Pace) -> bool:
+    """Whether this worker holds clearly more than it starts soon."""
+    waiting, ahead, slots = len(lanes.buffer), 2 * pace.ahead, len(lanes.slots)
+    if waiting <= ahead:
+        return False
+    slow = pace.mean is not None and waiting * pace.mean > 10 * AHEAD_SECONDS * slots
+    return waiting > ahead + 10 * slots or (waiting > ahead + slots and slow) or (slow and pace.ahead == 0)
+
+
+def give_back(lanes: Lanes, pace: Pace) -> int:
+    """Hand back what will not start soon, the newest first.
+
+    Returns:
+        How many jobs.
+    """
+    keep, count = 2 * pace.ahead, 0
+    while len(lanes.buffer) > keep:
+        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+        count += 1
+    return count
+
+
+def give_back_all(lanes: Lanes) -> int:
+    """Hand back everything that has not started: the worker drains.
+
+    Returns:
+        How many jobs.
+    """
+    count = len(lanes.buffer)
+    while lanes.buffer:
+        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+    return count

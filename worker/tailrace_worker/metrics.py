@@ -1,0 +1,172 @@
+"""What /metrics shows: a collector that reads the worker's plain counters at each scrape.
+
+Names, labels and help texts come from tailrace.names.metrics. The gauges of dead letters come from the reading that
+the statistics routine publishes in the queue row; nothing is counted for a scrape.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from tailrace.names import metrics as names
+from tailrace.names.metrics import Metric, priority_band
+from tailrace_worker.bound import Histogram
+from tailrace_worker.consumer import Consumer
+from tailrace_worker.version import VERSION
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+MOST_TASKS = 100
+
+
+@dataclass
+class State:
+    """What the collector reads.
+
+    Attributes:
+        namespace: Value of the label.
+        consumers: The queues.
+        draining: Whether the worker drains.
+        renew_failures: Failed heartbeats.
+        reconnects: Of the listening connection.
+        readings: Per queue its published reading.
+        runs: Runs of maintenance routines by (routine, result).
+        lag: The event loop's last lag in seconds.
+    """
+
+    namespace: str = ""
+    consumers: list[Consumer] = field(default_factory=list)
+    draining: bool = False
+    renew_failures: int = 0
+    reconnects: int = 0
+    readings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    lag: float = 0.0
+
+
+class _Board:
+    """The families of one scrape."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {}
+
+    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """Add a sample of a counter or gauge."""
+        family = self._family(metric)
+        if not isinstance(family, HistogramMetricFamily):
+            family.add_metric(list(labels), value)
+
+    def histogram(self, metric: Metric, labels: tuple[str, ...], value: Histogram) -> None:
+        """Add a histogram."""
+        family = self._family(metric)
+        total, buckets = 0, []
+        for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), float(total)))
+        if isinstance(family, HistogramMetricFamily):
+            family.add_metric(list(labels), buckets, value.sum)
+
+    def _family(self, metric: Metric) -> Family:
+        family = self.families.get(metric.name)
+        if family is None:
+            kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+            name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+            family = self.families[metric.name] = kinds[metric.kind](name, metric.help, labels=list(metric.labels))
+        return family
+
+
+class WorkerCollector(Collector):
+    """Reads a worker's state."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def collect(self) -> Iterable[Family]:
+        """The families of one scrape; every declared worker metric is there, also before its first event."""
+        board, state = _Board(), self.state
+        for consumer in state.consumers:
+            _queue(board, state, consumer)
+            _tasks(board, state, consumer)
+        for (routine, result), n in list(state.runs.items()):
+            board.add(names.MAINTENANCE_RUNS, (routine, result), n)
+        board.add(names.EVENT_LOOP_LAG, (), state.lag)
+        board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
+        return iter(board.families.values())
+
+
+def _queue(board: _Board, state: State, consumer: Consumer) -> None:
+    labels = (state.namespace, consumer.queue)
+    lanes = consumer.lanes
+    board.add(names.WORKER_SLOTS, (*labels, "busy"), lanes.running)
+    board.add(names.WORKER_SLOTS, (*labels, "free"), len(lanes.slots) - lanes.running)
+    board.add(names.WORKER_DRAINING, labels, int(state.draining))
+    for result, n in consumer.polls.items():
+        board.add(names.WORKER_POLLS, (*labels, result), n)
+    board.histogram(names.CLAIM_DURATION, labels, consumer.durations)
+    board.histogram(names.CLAIM_BATCH, labels, consumer.sizes)
+    board.add(names.RENEW_FAILURES, labels, state.renew_failures)
+    board.add(names.FENCED_WRITES, labels, lanes.fenced)
+    board.add(names.NOTIFY_RECONNECTS, labels, state.reconnects)
+    board.add(names.HANDED_BACK, labels, consumer.handed_back)
+    for reason in ("shutdown", "cancel", "lease_lost"):
+        board.add(names.JOBS_INTERRUPTED, (*labels, reason), lanes.interrupted.get(reason, 0))
+    reading = state.readings.get(consumer.queue)
+    if reading is not None:  # a reading that failed is not exported as 0
+        for kind in ("dead", "requeued", "resolved"):
+            board.add(names.DEAD_LETTERS, (*labels, kind), reading.get(kind, 0))
+        board.add(names.DEAD_OLDEST, labels, reading.get("oldest_dead_age_seconds") or 0)
+        board.add(names.STATS_TIMESTAMP, labels, reading["timestamp"])
+
+
+def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
+    for task, label in _labelled(consumer):
+        labels = (state.namespace, consumer.queue, label)
+        board.add(names.JOBS_CLAIMED, (*labels, "first"), task.first)
+        board.add(names.JOBS_CLAIMED, (*labels, "retry"), task.retries)
+        board.add(names.JOBS_COMPLETED, labels, task.completed)
+        for (kind, final), n in list(task.failed.items()):
+            board.add(names.JOBS_FAILED, (*labels, kind, str(final).lower()), n)
+        for reason, n in list(task.dead.items()):
+            board.add(names.DEAD_ADDED, (*labels, reason), n)
+        for outcome, durations in task.durations.items():
+            board.histogram(names.JOB_DURATION, (*labels, outcome), durations)
+            board.histogram(names.JOB_ATTEMPTS, (*labels, outcome), task.runs[outcome])
+        for band, waits in _by_band(task.waits).items():
+            board.histogram(names.JOB_WAIT, (*labels, band), waits)
+
+
+def _labelled(consumer: Consumer) -> Iterator[tuple[Any, str]]:
+    """Tasks with their label; beyond 100 they would share `other`, which an application of that size must accept."""
+    for number, task in enumerate(consumer.lanes.tasks.values()):
+        if number < MOST_TASKS:
+            yield task, task.name
+
+
+def _by_band(waits: dict[int, Histogram]) -> dict[str, Histogram]:
+    bands: dict[str, Histogram] = {}
+    for priority, histogram in list(waits.items()):
+        band = bands.setdefault(priority_band(priority), Histogram(histogram.bounds))
+        band.sum += histogram.sum
+        for i, n in enumerate(histogram.counts):
+            band.counts[i] += n
+    return bands
+
+
+def registry(state: State) -> CollectorRegistry:
+    """A registry with this worker's metrics and those of its process.
+
+    Args:
+        state: What to read.
+    """
+    made = CollectorRegistry()
+    made.register(WorkerCollector(state))
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    GCCollector(registry=made)
+    return made

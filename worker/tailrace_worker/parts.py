@@ -1,0 +1,305 @@
+"""The parts of a worker and how they hang together: connections, heartbeat, queues.
+
+service.py calls these in order; the parts themselves know nothing of each other but what is passed to them here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+from tailrace.app import App
+from tailrace.db import AsyncConnection, OperationalError, errors
+from tailrace.db.migrate import acheck
+from tailrace.errors import TailraceError
+from tailrace.names.events import Event
+from tailrace.settings import WorkerSettings
+from tailrace_worker import endings
+from tailrace_worker.beats import News
+from tailrace_worker.bound import BoundTask
+from tailrace_worker.claim import ATTEMPT, ID, TASK, TOKEN
+from tailrace_worker.clock import boot
+from tailrace_worker.consumer import Consumer, Share
+from tailrace_worker.ear import Ear
+from tailrace_worker.failures import describe, outcome
+from tailrace_worker.intake import Alone
+from tailrace_worker.lease import Beat, Heartbeat
+from tailrace_worker.metrics import State
+from tailrace_worker.slots import Gate
+from tailrace_worker.version import VERSION
+from tailrace_worker.watch import Watch
+from tailrace_worker.work import Work
+
+log = logging.getLogger("tailrace.worker")
+
+SAY_AGAIN_SECONDS = 60.0
+_FAULTS = (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError)
+
+
+def queues_of(app: App, settings: WorkerSettings) -> dict[str, int]:
+    """The queues to serve and their slots: the given ones, else those of the application's tasks."""
+    names = settings.queues or tuple(dict.fromkeys(t.queue for t in app.tasks.values()))
+    pairs = (entry.partition("=") for entry in names)
+    return {name: int(slots) if slots else settings.slots for name, _, slots in pairs}
+
+
+@asynccontextmanager
+async def resources_of(app: App) -> AsyncIterator[Any]:
+    """What the application's lifespan yields, opened for the length of the block; None without one."""
+    if app.lifespan_factory is None:
+        yield None
+        return
+    async with asynccontextmanager(app.lifespan_factory)() as resources:
+        yield resources
+
+
+class Parts:
+    """Everything that one worker holds.
+
+    Args:
+        app: The application.
+        settings: The worker's settings.
+        worker: The worker's id.
+        state: What metrics read.
+    """
+
+    def __init__(self, app: App, settings: WorkerSettings, *, worker: str, state: State) -> None:
+        self.app, self.settings, self.worker, self.state = app, settings, worker, state
+        self.queues = queues_of(app, settings)
+        self.database = settings.database("tailrace")
+        self.gate = Gate()
+        self.work = Work(self.database, check=self._check)
+        self.ear = Ear(self.database, heard=self._heard, listen=settings.notify)
+        share = Share(
+            work=self.work,
+            ear=self.ear,
+            gate=self.gate,
+            worker=worker,
+            poll_seconds=settings.poll_seconds,
+            notify=settings.notify,
+            alone=Alone(),
+            recover=self._recover,
+        )
+        self.consumers = [
+            Consumer(share, queue=queue, tasks={n: BoundTask(t) for n, t in app.tasks.items()}, slots=slots)
+            for queue, slots in self.queues.items()
+        ]
+        state.consumers = self.consumers
+        self.news = News(self.consumers, self.gate)
+        self.heartbeat: Heartbeat | None = None
+        self._held_then: set[int] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._on_fatal: Callable[[BaseException], None] = lambda _: None
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether the controller ordered to claim nothing more."""
+        return self.news.cordoned
+
+    # ---- starting ----------------------------------------------------------------------------------------------------
+    async def connect(self, stop: asyncio.Event) -> bool:
+        """Open the connections, however long the database or its schema takes.
+
+        Args:
+            stop: Set when the worker should end.
+
+        Returns:
+            Whether they are open; False when told to stop meanwhile.
+
+        Raises:
+            TailraceError: Waiting will not help: the schema is too new for this release.
+        """
+        pause, say_at, said = 0.2, 0.0, ""
+        while not stop.is_set():
+            try:
+                await self.work.open()
+                await self.ear.open()
+            except _FAULTS as error:
+                await self.work.close()
+                if isinstance(error, TailraceError) and not error.retryable:
+                    raise
+                text = str(error)
+                if boot() >= say_at or text != said:
+                    log.warning(
+                        "waiting: %s", text, extra={"event": Event.SCHEMA_UNFIT if "migrat" in text else Event.DATABASE_AWAY}
+                    )
+                    say_at, said = boot() + SAY_AGAIN_SECONDS, text
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), pause)
+                pause = min(2.0, pause * 1.5)
+            else:
+                return True
+        return False
+
+    async def _check(self, conn: AsyncConnection) -> None:
+        await acheck(conn, self.database)
+
+    async def start(self, resources: Any, *, on_fatal: Callable[[BaseException], None], watch: Watch) -> None:
+        """Beat for the first time, then open the queues."""
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        row = {
+            "version": VERSION,
+            "queues": list(self.queues),
+            "tasks": sorted(self.app.tasks),
+            "slots": sum(self.queues.values()),
+            "pod": os.environ.get("TAILRACE_POD_NAME"),
+            "lease_seconds": self.settings.lease_seconds,
+            "state": "working",
+        }
+        self.heartbeat = Heartbeat(
+            database=self.database,
+            worker=self.worker,
+            row=row,
+            known=self._known,
+            told=self._told,
+            watch=watch,
+            failed=self._beat_failed,
+        )
+        self.heartbeat.start()
+        while not await asyncio.to_thread(self.heartbeat.beat_and_wait, 5.0):
+            if self.work.stopped.is_set():
+                return
+        for consumer in self.consumers:
+            await consumer.load()
+            consumer.lanes.start(resources)
+            self._spawn(consumer.run(), f"queue {consumer.queue}")
+            self._spawn(consumer.rescan.run(), f"rescan {consumer.queue}")
+        self.ear.on_back = self._listen_back
+        self._spawn(self.ear.keep(), "ear")
+
+    def _spawn(self, coroutine: Any, name: str) -> None:
+        task = asyncio.create_task(coroutine, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._on_fatal(task.exception() or RuntimeError(task.get_name()))
+
+    # ---- the heartbeat's side ----------------------------------------------------------------------------------------
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Run something on the event loop, from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends anyway
+                self._loop.call_soon_threadsafe(call)
+
+    def _known(self) -> list[int]:
+        held: set[int] = set()
+        known: list[int] = []
+        for consumer in self.consumers:
+            held.update(list(consumer.outbox.held))
+            known.extend(consumer.outbox.known())
+        self._held_then = held
+        return known
+
+    def _told(self, beat: Beat) -> None:
+        self.call_soon(partial(self.news.apply, beat, self._held_then))
+
+    def _beat_failed(self) -> None:
+        self.state.renew_failures += 1
+
+    def _heard(self, payload: str) -> None:
+        for consumer in self.consumers:
+            if payload == consumer.queue:
+                consumer.nudge()
+            elif payload == consumer.queue + "!":
+                consumer.came_back()
+            elif payload == consumer.queue + "?" and self.heartbeat is not None:
+                self.heartbeat.beat_soon()
+
+    def _listen_back(self) -> None:
+        self.state.reconnects = self.ear.reconnects
+        for consumer in self.consumers:
+            consumer.nudge()
+            consumer.came_back()
+
+    async def _recover(self) -> None:
+        """One of the queues found the work connection broken; the first one mends it, the others find it mended."""
+        async with self.work.lock:
+            if self.work.connected and not self.work.conn.closed and not self.work.conn.broken:
+                return
+            self.gate.block(blocked=True)
+            try:
+                await self.work.recover(self._beat_first)
+            finally:
+                self.gate.block(blocked=False)
+
+    async def _beat_first(self) -> None:
+        if self.heartbeat is not None and not await asyncio.to_thread(self.heartbeat.beat_and_wait, 10.0):
+            raise OperationalError("no heartbeat yet")
+
+    # ---- ending ------------------------------------------------------------------------------------------------------
+    def draining(self) -> None:
+        """Tell the database that this worker drains: what is killed from now on counts as interrupted."""
+        self.news.draining = True
+        if self.heartbeat is not None:
+            self.heartbeat.beat_soon(state="draining")
+
+    async def empty(self) -> bool:
+        """Whether nothing is due, runs or waits here."""
+        for consumer in self.consumers:
+            lanes, outbox = consumer.lanes, consumer.outbox
+            if lanes.running or lanes.buffer or not outbox.empty or outbox.held or consumer.stragglers or not consumer.agenda.dry:
+                return False
+        for consumer in self.consumers:
+            params = {"queue": consumer.queue, "tasks": list(consumer.lanes.tasks)}
+            try:
+                rows = await self.ear.ask(self.database.blocks["floors.due"], params)
+            except _FAULTS:
+                return False
+            if rows[0][0]:
+                consumer.nudge()
+                consumer.came_back()
+                return False
+        return True
+
+    def last_words(self) -> bool:
+        """Write the outcomes of everything that still runs, from whatever thread; the process ends right after.
+
+        Returns:
+            Whether the database took them.
+        """
+        said = []
+        for consumer in self.consumers:
+            for slot in consumer.lanes.slots:
+                row = slot.row
+                if row is None or slot.reason == "lease_lost":
+                    continue
+                late = slot.reason == "timeout" or boot() > slot.deadline
+                kind = "timeout" if late else "cancelled" if slot.reason == "cancel" else "interrupted"
+                error = describe(TimeoutError("could not be stopped"), attempt=row[ATTEMPT], worker=self.worker)
+                delay = consumer.lanes.tasks[row[TASK]].delay(row[ATTEMPT], endings.own_backoff(row))
+                said.append(
+                    outcome(row[ID], row[TOKEN], kind, error=error, error_type="timeout" if late else "unknown", delay=delay)
+                )
+            said.extend(endings.handback(row) for row in list(consumer.lanes.buffer))
+        return not said or (self.heartbeat is not None and self.heartbeat.settle(said))
+
+    async def close(self) -> None:
+        """Stop the queues, remove this worker's own row, close the connections."""
+        self.work.stopped.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for consumer in self.consumers:
+            consumer.waiter.stop()
+            await consumer.lanes.close()
+        if self.heartbeat is not None:
+            self.heartbeat.stop()
+            await asyncio.to_thread(self.heartbeat.join, 2.0)
+        with suppress(*_FAULTS, TimeoutError):
+            async with asyncio.timeout(2.0):
+                for consumer in self.consumers:
+                    await self.work.conn.execute(
+                        self.database.blocks["wake.drop_waiter"], {"queue": consumer.queue, "worker": self.worker}
+                    )
+                await self.work.conn.execute(self.database.blocks["lease.leave"], {"worker": self.worker})
+        await self.ear.close()
+        await self.work.close()

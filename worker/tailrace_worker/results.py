@@ -1,0 +1,107 @@
+"""What the database answered to outcomes: counters, log lines, and what has to be tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tailrace.names.events import Event
+from tailrace_worker.claim import Got
+from tailrace_worker.clock import boot
+from tailrace_worker.failures import outcome
+from tailrace_worker.finish import Flush, Outbox, Outcome
+
+if TYPE_CHECKING:
+    from tailrace_worker.run import Lanes
+
+log = logging.getLogger("tailrace.worker")
+
+_ENDED = {"dead", "dropped"}
+
+
+def take(lanes: Lanes, outbox: Outbox, flush: Flush, got: Got) -> None:
+    """Count what a flush did.
+
+    Args:
+        lanes: Their tasks carry the counters.
+        outbox: Takes back what was busy.
+        flush: What was sent.
+        got: What came back.
+    """
+    if not flush.size:
+        return
+    completed = 0
+    for name, n in got.finished:
+        completed += n
+        task = lanes.tasks.get(name)
+        if task is not None:
+            task.completed += n
+    missing = sum(len(ids) for ids in flush.done.values()) - completed
+    by_id = {o["id"]: o for o in flush.outcomes}
+    busy = []
+    for ident, result in got.settled:
+        sent = by_id.get(int(ident))
+        if sent is None:
+            continue
+        if result == "fenced":
+            missing += 1
+        elif result == "busy":
+            busy.append(sent)
+        else:
+            _count(lanes, sent, result)
+    if busy:
+        outbox.busy(busy, boot())
+    if missing > 0 and not flush.doubtful:
+        lanes.fenced += missing
+        log.warning(
+            "outcomes refused: their token was gone", extra={"event": Event.WRITES_FENCED, "jobs": missing, "queue": lanes.queue}
+        )
+
+
+def _count(lanes: Lanes, sent: Outcome, result: str) -> None:
+    task = lanes.tasks.get(sent.get("task", ""))
+    if task is None:
+        return
+    if result == "succeeded":
+        task.completed += 1
+        return
+    label = sent.get("error_type")
+    final = result in _ENDED
+    if sent["kind"] in ("error", "timeout", "retry_after", "permanent", "corrupt") and label:
+        task.fail(label, final=final)
+        fields = {"event": Event.JOB_FAILED, "job_id": sent["id"], "queue": lanes.queue, "task": task.name,
+                  "attempt": sent.get("error", {}).get("attempt"), "error_type": label, "result": result}  # fmt: skip
+        log.info("run failed: %s", sent.get("error", {}).get("type"), extra=fields)
+    if result == "dead":
+        reason = _reason(sent)
+        task.dead[reason] = task.dead.get(reason, 0) + 1
+        log.warning(
+            "moved to the dead letters",
+            extra={"event": Event.JOB_DEAD, "job_id": sent["id"], "queue": lanes.queue, "task": task.name, "reason": reason},
+        )
+
+
+def _reason(sent: Outcome) -> str:
+    return {"permanent": "permanent", "corrupt": "permanent", "timeout": "timeout", "interrupted": "interrupted"}.get(
+        sent["kind"], "max_attempts"
+    )
+
+
+def as_outcomes(flush: Flush) -> Flush:
+    """The same flush with each success as an outcome of its own, which settle_v1 can pass over when its row is locked."""
+    successes = [outcome(ident, token, "success") for token, ids in flush.done.items() for ident in ids]
+    return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful)
+
+
+def parts(flush: Flush) -> Iterator[Flush]:
+    """A flush in pieces that can fail alone: one saved state or one outcome each."""
+    for key, state in flush.saved.items():
+        yield Flush({}, [], {key: state}, [], flush.doubtful)
+    for each in flush.outcomes:
+        yield Flush({}, [each], {}, [], flush.doubtful)
+
+
+def brief(error: BaseException) -> str:
+    """The first line of a database error; it names no values of ours."""
+    return str(error).strip().split("\n", 1)[0][:300] or type(error).__name__

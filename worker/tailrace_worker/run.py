@@ -1,0 +1,241 @@
+"""Lanes: each takes a job from the buffer, runs its handler and leaves the outcome in the outbox.
+
+A lane is one long asyncio task, since a task per job costs 3 us. Handlers must not see each other's context variables
+all the same: a lane whose handler has left some behind ends and is replaced. consumer.py fills the buffer;
+failures.py reads exceptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tailrace import logs
+from tailrace.job import JobContext, Stop
+from tailrace_worker import context, endings
+from tailrace_worker.bound import BoundTask
+from tailrace_worker.claim import ATTEMPT, ID, MARK, PAYLOAD, PRIORITY, REQUEUED, TASK, TIMEOUT, TOKEN, WAITED, Row
+from tailrace_worker.clock import boot
+from tailrace_worker.finish import Outbox
+from tailrace_worker.pace import Pace
+from tailrace_worker.slots import Gate, Slot
+
+log = logging.getLogger("tailrace.worker")
+
+TICK_SECONDS = 0.1
+"""How often timeouts are looked at: one timer walks the slots, not the jobs."""
+
+
+class Lanes:
+    """The slots of one queue, the buffer they take from, and what they measure.
+
+    Args:
+        queue: The queue's name.
+        tasks: What this worker can run, by name.
+        slots: How many jobs run at once.
+        outbox: Where outcomes go.
+        pace: Learns run times.
+        gate: Open while the lease is certain.
+        want: Set when the buffer runs low or an outcome waits.
+        worker: This worker's id, for error records.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: str,
+        tasks: dict[str, BoundTask],
+        slots: int,
+        outbox: Outbox,
+        pace: Pace,
+        gate: Gate,
+        want: asyncio.Event,
+        worker: str,
+    ) -> None:
+        self.queue, self.tasks, self.outbox, self.pace, self.gate, self.want, self.worker = (
+            queue,
+            tasks,
+            outbox,
+            pace,
+            gate,
+            want,
+            worker,
+        )
+        self.buffer: deque[Row] = deque()
+        self.slots = [Slot(queue, n) for n in range(slots)]
+        self.resources: Any = None
+        self.running = 0
+        self.low = 0
+        self.suspect: int | None = None
+        self.fenced = 0
+        self.interrupted: dict[str, int] = {}
+        self.on_ended: Callable[[Slot], None] | None = None
+        self._idle: list[asyncio.Future[None]] = []
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=f"tailrace-{queue[:20]}")
+        self._ticker: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    def start(self, resources: Any) -> None:
+        """Start the lanes; handlers share `resources`."""
+        self.resources = resources
+        for slot in self.slots:
+            self._launch(slot)
+        self._tick()
+
+    def _launch(self, slot: Slot) -> None:
+        fresh = contextvars.copy_context()
+        fresh.run(logs.running.set, slot)
+        slot.task = asyncio.create_task(self._lane(slot), name=f"lane {self.queue} {slot.number}", context=fresh)
+
+    async def close(self) -> None:
+        """End the idle lanes. What runs must have ended before."""
+        self._closing = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        tasks = [s.task for s in self.slots if s.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def wake(self, jobs: int) -> None:
+        """Wake as many idle lanes as there are new jobs."""
+        idle = self._idle
+        for _ in range(min(jobs, len(idle))):
+            future = idle.pop()
+            if not future.done():
+                future.set_result(None)
+
+    # ---- one lane ----------------------------------------------------------------------------------------------------
+    async def _park(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._idle.append(future)
+        self.want.set()
+        try:
+            await future
+        finally:
+            if future in self._idle:
+                self._idle.remove(future)
+
+    async def _lane(self, slot: Slot) -> None:  # noqa: C901 - the hot path stays in one piece
+        buffer, gate = self.buffer, self.gate
+        clean = contextvars.copy_context()
+        since_pause = 0
+        while True:
+            while not buffer:
+                since_pause = 0
+                await self._park()
+            now = boot()
+            if now > gate.until:
+                await gate.wait()
+                continue
+            row = buffer.popleft()
+            if len(buffer) == self.low:
+                self.want.set()
+            task = self._begin(slot, row, now)
+            try:
+                arguments = task.parse(row[PAYLOAD])
+                slot.calling = True
+                if task.direct:
+                    await task.call(**arguments)
+                else:
+                    await self._call(slot, task, row, arguments)
+            except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler must not end the worker
+                self._raised(slot, task, error)
+            else:
+                self._succeeded(slot, task, row, now)
+            slot.row = None
+            self.running -= 1
+            if slot.reason is not None:
+                self._forgive(slot)
+            if contextvars.copy_context() != clean:
+                self._launch(slot)
+                return
+            since_pause += 1
+            if not since_pause & 63:
+                await asyncio.sleep(0)
+
+    def _raised(self, slot: Slot, task: BoundTask, error: BaseException) -> None:
+        if self._closing and slot.reason is None and isinstance(error, asyncio.CancelledError):
+            raise error
+        endings.failed(self, slot, task, error)
+
+    def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
+        if slot.reason is not None or row[MARK] & REQUEUED:
+            endings.succeeded(self, slot, task)
+            return
+        outbox, pace = self.outbox, self.pace
+        done = outbox.done.get(row[TOKEN])
+        if done is None:
+            outbox.done[row[TOKEN]] = [row[ID]]
+        else:
+            done.append(row[ID])
+        outbox.count += 1
+        took = boot() - started
+        pace.run_seconds += took
+        pace.runs += 1
+        task.durations["success"].observe(took)
+        task.runs["success"].observe(row[ATTEMPT])
+
+    def _begin(self, slot: Slot, row: Row, now: float) -> BoundTask:
+        self.running += 1
+        task = self.tasks[row[TASK]]
+        timeout = row[TIMEOUT]
+        slot.row, slot.since, slot.reason, slot.stop, slot.told = row, now, None, None, math.inf
+        slot.calling = slot.threaded = False
+        slot.deadline = now + (task.limit if timeout is None else timeout or math.inf)
+        if row[ATTEMPT] > 1:
+            task.retries += 1
+        else:
+            task.first += 1
+        task.wait(row[PRIORITY], row[WAITED])
+        return task
+
+    async def _call(self, slot: Slot, task: BoundTask, row: Row, arguments: dict[str, Any]) -> None:
+        slot.stop = Stop()
+        given = (self.context(slot, row),) if task.takes_context else ()
+        if task.is_async:
+            await task.call(*given, **arguments)
+            return
+        slot.threaded = True
+        own = contextvars.copy_context()
+        await asyncio.get_running_loop().run_in_executor(self._threads, lambda: own.run(task.call, *given, **arguments))
+
+    def context(self, slot: Slot, row: Row) -> JobContext[Any]:
+        """The context of the job that runs in a slot."""
+        return context.build(
+            row,
+            queue=self.queue,
+            resources=self.resources,
+            seconds=slot.deadline - slot.since,
+            stop=slot.stop or Stop(),
+            save=lambda text: self.outbox.save(row[ID], row[TOKEN], text),
+        )
+
+    def _forgive(self, slot: Slot) -> None:
+        while slot.task is not None and slot.task.cancelling():
+            slot.task.uncancel()
+
+    # ---- the timer ---------------------------------------------------------------------------------------------------
+    def _tick(self) -> None:
+        now = boot()
+        ages = []
+        for slot in self.slots:
+            if slot.row is None:
+                continue
+            ages.append(now - slot.since)
+            if now > slot.deadline:
+                slot.tell("timeout")
+        if self.buffer and ages and self.pace.mean is not None:
+            age = sum(ages) / len(ages)
+            if age > self.pace.mean:  # what runs is slower than we thought: the consumer gives the excess back
+                self.pace.slower(age)
+                self.low = self.pace.ahead
+                self.want.set()
+        self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)

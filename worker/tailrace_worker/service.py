@@ -1,0 +1,213 @@
+"""The worker process: starts and stops its parts in order, and decides nothing else.
+
+connect → first heartbeat → resources → queues → ready → (signal, or empty) → drain → resources closed → gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from tailrace import logs
+from tailrace.app import App
+from tailrace.errors import InvalidOption, TailraceError
+from tailrace.names.events import Event
+from tailrace.settings import WorkerSettings
+from tailrace_worker import drain, identity
+from tailrace_worker.clock import boot
+from tailrace_worker.health import Health
+from tailrace_worker.metrics import State, registry
+from tailrace_worker.parts import Parts, resources_of
+from tailrace_worker.upkeep import Upkeep
+from tailrace_worker.version import VERSION
+from tailrace_worker.watch import Watch
+
+log = logging.getLogger("tailrace.worker")
+
+LIVE_SECONDS = 30.0
+EMPTY_POLL_SECONDS = 0.05
+
+
+def run_worker(app: App, settings: WorkerSettings, *, until_empty: bool = False) -> int:
+    """Run a worker until it is told to stop.
+
+    Args:
+        app: The application; its `imports` are loaded here.
+        settings: What the command line, the environment and the file say.
+        until_empty: Run what is there and end.
+
+    Returns:
+        The process's exit status: 0 when everything it held was finished or given back.
+
+    Raises:
+        TailraceError: It cannot start: no task, a taken port, a schema that is too new.
+    """
+    logs.configure(form=settings.log_format, level=settings.log_level)
+    app.load()
+    if not app.tasks:
+        raise InvalidOption(
+            "the application has no tasks", field="app", hint="Decorate a function with @app.task, or name its module in imports"
+        )
+    main = Service(app, settings, until_empty=until_empty).main()
+    if sys.platform == "win32":
+        return asyncio.run(main)
+    import uvloop
+
+    return uvloop.run(main)
+
+
+class Service:
+    """One worker process.
+
+    Args:
+        app: The application.
+        settings: Its settings.
+        until_empty: End when nothing is due.
+    """
+
+    def __init__(self, app: App, settings: WorkerSettings, *, until_empty: bool) -> None:
+        self.app, self.settings, self.until_empty = app, settings, until_empty
+        self.id = identity.worker_id(settings.worker_id)
+        self.state = State(namespace=settings.namespace)
+        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.reason = "stop"
+        self.status = 0
+        self.parts = Parts(app, settings, worker=self.id, state=self.state)
+        self._ready = False
+        self._tick_at = boot()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def main(self) -> int:
+        """Everything in order.
+
+        Returns:
+            The exit status.
+        """
+        self._listen_to_signals()
+        identity.leave_trace(self.id)
+        fields = {"event": Event.WORKER_STARTING, "worker_id": self.id, "queues": ",".join(self.parts.queues), "version": VERSION}
+        log.info("worker starting", extra=fields)
+        self._spawn(self._ticking(), "tick")
+        health = Health(registry=registry(self.state), live=self._live, ready=self._is_ready)
+        if self.settings.metrics_port is not None:
+            health.start(self.settings.metrics_host, self.settings.metrics_port)
+        try:
+            if await self.parts.connect(self.stop):
+                async with resources_of(self.app) as resources:
+                    await self._serve(resources)
+        finally:
+            await self._close()
+            health.stop()
+        log.info("worker stopped", extra={"event": Event.WORKER_STOPPED, "worker_id": self.id, "status": self.status})
+        return self.status
+
+    async def _serve(self, resources: Any) -> None:
+        parts = self.parts
+        watch = Watch(parts, give_up=self._give_up, loop_seen=lambda: self._tick_at)
+        await parts.start(resources, on_fatal=self._fatal, watch=watch)
+        upkeep = Upkeep(self.settings, parts, self.state)
+        upkeep.start()
+        self._ready = True
+        log.info("worker ready", extra={"event": Event.WORKER_READY, "worker_id": self.id})
+        if self.until_empty:
+            self._spawn(self._until_empty(), "until-empty")
+        await self.stop.wait()
+        self._ready = False
+        self.state.draining = True
+        upkeep.stop()
+        await self._drain()
+
+    async def _drain(self) -> None:
+        parts = self.parts
+        running = drain.stop_claiming(parts.consumers)
+        parts.draining()
+        fields = {"event": Event.WORKER_DRAINING, "worker_id": self.id, "reason": self.reason, "running": running}
+        log.info("draining", extra=fields)
+        stuck = await drain.drain(parts.consumers, seconds=self.settings.drain_timeout_seconds, hurry=self.hurry)
+        left = await drain.flush(parts.consumers, 2.0 if not parts.work.connected else 10.0)
+        if left:
+            log.warning(
+                "outcomes could not be written; these jobs run again", extra={"event": Event.WORKER_STOPPED, "jobs": left}
+            )
+            self.status = 1
+        if stuck:
+            parts.last_words()
+            self._exit_at_once()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.parts.close()
+
+    # ---- what can end it ---------------------------------------------------------------------------------------------
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, self._signalled, number)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda n, _: loop.call_soon_threadsafe(self._signalled, n))
+
+    def _signalled(self, number: int) -> None:
+        if self.stop.is_set():
+            self.hurry.set()  # a second signal: do not wait for what runs
+        self._end(signal.Signals(number).name)
+
+    def _end(self, reason: str) -> None:
+        if not self.stop.is_set():
+            self.reason = reason
+            self.parts.work.stopped.set()
+            self.stop.set()
+
+    def _fatal(self, error: BaseException) -> None:
+        self.status = 1
+        if isinstance(error, TailraceError):
+            log.error("%s", error, extra={"event": Event.SCHEMA_UNFIT})
+        else:
+            log.error("a part of the worker failed", exc_info=error, extra={"event": Event.WORKER_STOPPED})
+        self._end("failure")
+
+    def _give_up(self) -> None:
+        self.status = 1
+        self._end("stuck handler")
+
+    def _exit_at_once(self) -> None:
+        log.error("a handler could not be stopped: exiting", extra={"event": Event.JOB_STUCK, "worker_id": self.id})
+        logging.shutdown()
+        os._exit(self.status or 1)
+
+    async def _until_empty(self) -> None:
+        while not await self.parts.empty():  # noqa: ASYNC110 - the condition lies in the database
+            await asyncio.sleep(EMPTY_POLL_SECONDS)
+        self._end("empty")
+
+    # ---- health ------------------------------------------------------------------------------------------------------
+    async def _ticking(self) -> None:
+        while True:
+            before = boot()
+            await asyncio.sleep(0.5)
+            self._tick_at = boot()
+            self.state.lag = max(0.0, self._tick_at - before - 0.5)
+
+    def _live(self) -> tuple[bool, str]:
+        late = boot() - self._tick_at
+        return late < LIVE_SECONDS, f"the event loop has not run for {late:.0f} s"
+
+    def _is_ready(self) -> tuple[bool, str]:
+        parts = self.parts
+        checks = (
+            (self._ready, "starting or draining"),
+            (parts.work.connected, "no database"),
+            (parts.gate.open, "the lease is not certain"),
+            (not parts.cordoned, "cordoned"),
+        )
+        return next(((False, why) for ok, why in checks if not ok), (True, "ok"))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        self._tasks.append(asyncio.create_task(coroutine, name=name))

@@ -1,0 +1,69 @@
+"""What a worker does beside its jobs: the gauges of dead letters, and maintenance when nobody else runs it.
+
+The reading comes from the queue row, where the statistics routine publishes it. The stand-in is
+tailrace.maintenance's; it looks every third of a period and takes over only where the last success is older than two
+periods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+from tailrace.db import OperationalError, errors
+from tailrace.errors import TailraceError
+from tailrace.settings import WorkerSettings
+from tailrace_worker.metrics import State
+from tailrace_worker.parts import Parts
+
+log = logging.getLogger("tailrace.worker")
+
+READ_SECONDS = 15.0
+FIRST_READ_SECONDS = 1.0
+
+
+class Upkeep:
+    """Starts and stops both.
+
+    Args:
+        settings: The worker's settings.
+        parts: The worker's parts.
+        state: Where readings and counters go.
+    """
+
+    def __init__(self, settings: WorkerSettings, parts: Parts, state: State) -> None:
+        self._settings, self._parts, self._state = settings, parts, state
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin reading, and standing in on a thread of its own."""
+        self._task = asyncio.create_task(self._reading(), name="readings")
+
+    def stop(self) -> None:
+        """End both; does not wait for a routine that is just at work: each of its steps is one statement."""
+        self._stop.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _reading(self) -> None:
+        pause = FIRST_READ_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = READ_SECONDS
+            try:
+                rows = await self._parts.ear.ask(
+                    self._parts.database.blocks["lease.readings"], {"queues": list(self._parts.queues)}
+                )
+            except (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError):
+                log.debug("readings not available")
+                continue
+            for name, reading, at in rows:
+                self._state.readings[name] = _reading(reading, at)
+
+
+def _reading(reading: dict[str, Any], at: float) -> dict[str, Any]:
+    return {**reading, "timestamp": at}

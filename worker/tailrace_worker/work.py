@@ -1,0 +1,128 @@
+"""The work connection: one dedicated session for claims and finishes, with pinned plans.
+
+Its settings forbid the plans that an empty or stale table could tempt the planner into; every statement has one good
+plan. All queues of a worker share it under a lock. When it breaks, `recover` brings it back, however long that takes,
+and the lease is beaten first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from tailrace.db import AsyncConnection, Database, OperationalError, errors
+from tailrace.errors import DatabaseUnavailable, TailraceError
+from tailrace.names.events import Event
+
+log = logging.getLogger("tailrace.worker")
+
+PINNED: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    "lock_timeout": "500ms",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+"""Session settings of the work and rescan connections. The limits overrule those of the role: ours are known to fit."""
+
+BROKEN: Final = (OperationalError, DatabaseUnavailable, errors.InterfaceError)
+"""What a lost or refusing server raises. LockNotAvailable and the like are OperationalErrors too: see `lost`."""
+
+_PAUSE_SECONDS = (0.1, 15.0)
+
+
+def lost(error: BaseException, conn: AsyncConnection | None) -> bool:
+    """Whether an error means that the session is gone or useless, and not that one statement failed."""
+    if conn is None or conn.closed or conn.broken:
+        return True
+    return isinstance(error, (errors.InterfaceError, errors.ReadOnlySqlTransaction, DatabaseUnavailable)) or (
+        isinstance(error, OperationalError) and error.sqlstate is None
+    )
+
+
+class Work:
+    """The dedicated session.
+
+    Args:
+        database: Where to connect.
+        role: The second word of the session's application_name.
+        check: Called with each new connection; raises when the schema does not fit this release.
+    """
+
+    def __init__(
+        self, database: Database, *, role: str = "work", check: Callable[[AsyncConnection], Awaitable[None]] | None = None
+    ) -> None:
+        self.database = database
+        self.lock = asyncio.Lock()
+        self.connected = False
+        self.stopped = asyncio.Event()
+        self.role = role
+        self._check = check
+        self._conn: AsyncConnection | None = None
+
+    @property
+    def conn(self) -> AsyncConnection:
+        """The session; only while `connected`."""
+        if self._conn is None:
+            raise DatabaseUnavailable("the work connection is not open")
+        return self._conn
+
+    async def open(self) -> None:
+        """Connect once.
+
+        Raises:
+            TailraceError: The server cannot be reached, or its schema does not fit.
+        """
+        conn = await self.database.aconnect(options=PINNED, role=self.role)
+        try:
+            if self._check is not None:
+                await self._check(conn)
+        except BaseException:
+            await conn.close()
+            raise
+        self._conn, self.connected = conn, True
+
+    async def recover(self, after: Callable[[], Awaitable[Any]] | None = None) -> None:
+        """Connect again, waiting longer each time, until it works or the worker stops.
+
+        Args:
+            after: Awaited once connected, before anybody may use the connection: the heartbeat.
+        """
+        await self.close()
+        pause = _PAUSE_SECONDS[0]
+        while not self.stopped.is_set():
+            try:
+                await self.open()
+                if after is not None:
+                    await after()
+                log.warning("connected again", extra={"event": Event.DATABASE_BACK})
+                return
+            except TailraceError as error:
+                self.connected = False
+                if not error.retryable:
+                    raise
+                log.warning("no database: %s", error, extra={"event": Event.DATABASE_AWAY})
+            except BROKEN as error:
+                self.connected = False
+                log.warning("no database: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopped.wait(), pause * random.uniform(0.8, 1.2))
+            pause = min(_PAUSE_SECONDS[1], pause * 2)
+
+    async def close(self) -> None:
+        """Close the session, whatever state it is in."""
+        self.connected = False
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            try:
+                await conn.close()
+            except (OperationalError, errors.InterfaceError, OSError):
+                log.debug("closing a broken connection failed", extra={"event": Event.DATABASE_AWAY})
