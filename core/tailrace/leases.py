@@ -25,18 +25,24 @@ class LeaseInfo:
 
     token: int
     """The random number that guards each write."""
-    live: bool
-    """Whether its worker was heard of in time."""
+    state: str
+    """live; expired = its worker was not heard of in time; orphaned = its worker has no row."""
     queue: str
     """The jobs' queue."""
     worker: str
     """Who has it."""
+    jobs: int
+    """Jobs of the batch when it was claimed."""
+    age: float
+    """Seconds since the claim."""
+    remaining: float | None
+    """Seconds until it expires, negative when it has; None without a worker's row."""
+    claimed_at: datetime
+    """When it was claimed."""
+    until: datetime | None
+    """Until when its worker is known to live."""
     ids: tuple[int, ...]
     """The jobs it was claimed for; some may have ended."""
-    claimed_at: datetime
-    """Since when."""
-    until: datetime | None
-    """Until when its worker is alive; None if the worker has no row."""
 
 
 @dataclass(frozen=True)

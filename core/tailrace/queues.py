@@ -24,7 +24,7 @@ __all__ = ["AsyncQueues", "QueueDetails", "QueueInfo", "QueueStatements", "Queue
 class QueueInfo:
     """A queue that has a row, jobs or dead letters."""
 
-    name: str
+    queue: str
     """Its name."""
     held: bool
     """Whether nothing new is claimed now."""
@@ -32,8 +32,10 @@ class QueueInfo:
     """Until when people hold it; the year 9999 = until it is resumed."""
     workers: int
     """Live workers that serve it."""
+    running: int | None
+    """Running jobs at the last reading; None before the first."""
     dead: int | None
-    """Dead letters at the last reading; None before the first."""
+    """Dead letters in state dead at the last reading."""
     managed_by: str | None
     """Who writes its settings: controller, cli, or nobody."""
     read_at: datetime | None
@@ -44,12 +46,14 @@ class QueueInfo:
 class QueueDetails(QueueInfo):
     """A queue with its settings."""
 
+    held_by_policy: bool
+    """Whether its stopPolicy holds it."""
     settings: dict[str, Any]
     """The JobQueue's part that the database keeps."""
     owner: dict[str, Any] | None
-    """Which JobQueue of which cluster owns it."""
+    """The resource that owns it."""
     generation: int | None
-    """The generation of that JobQueue."""
+    """The generation of that resource."""
     reading: dict[str, Any] | None
     """The last reading of its statistics."""
 

@@ -23,14 +23,16 @@ class WorkerInfo:
     """Its name, unique to this start."""
     state: str
     """working, cordoned (claims nothing more) or draining (ends)."""
-    live: bool
+    alive: bool
     """Whether it was heard of in time."""
     queues: tuple[str, ...]
     """The queues it serves."""
     slots: int
     """Jobs it runs at a time."""
     jobs: int
-    """Jobs it has a lease for."""
+    """Jobs of its batches when they were claimed."""
+    leases: int
+    """Batches it holds."""
     started: datetime
     """When it started."""
     until: datetime

@@ -6,7 +6,7 @@ A list leaves out what can be large (payload, errors), a single one has it all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 __all__ = ["DEAD_LETTER_STATES", "REASONS", "DeadLetterDetails", "DeadLetterInfo", "DeadLetterStats", "TaskCount"]
@@ -38,8 +38,8 @@ class DeadLetterInfo:
     """Why it is here."""
     error_type: str
     """The kind of its last error."""
-    message: str | None
-    """The text of its last error."""
+    last_error: dict[str, Any] | None
+    """Its last error: type, message, traceback, attempt, worker, time."""
     fingerprint: str
     """The same for failures of one kind: task, class and place."""
     total_attempts: int
@@ -58,6 +58,8 @@ class DeadLetterInfo:
     """When it was dealt with."""
     created_at: datetime
     """When its job was enqueued."""
+    age: float
+    """Seconds since failed_at."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class DeadLetterDetails(DeadLetterInfo):
     """When the job was due last."""
     max_attempts: int
     """The job's limit of charged runs."""
-    timeout: timedelta | None
-    """The longest run; None = the queue's."""
+    timeout: float | None
+    """The longest run in seconds; 0 = no limit, None = the queue's."""
     backoff: dict[str, Any] | None
     """Its own retry policy; None = the queue's."""
     meta: dict[str, Any] | None

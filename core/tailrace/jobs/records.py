@@ -6,7 +6,7 @@ A list leaves out what can be large (payload, errors), a single job has it all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 __all__ = ["JOB_STATES", "Change", "JobDetails", "JobInfo", "JobState"]
@@ -60,8 +60,8 @@ class JobInfo:
     """When it was enqueued."""
     expires_at: datetime | None
     """Started by then or never."""
-    timeout: timedelta | None
-    """The longest run; None = the queue's."""
+    timeout: float | None
+    """The longest run in seconds; 0 = no limit, None = the queue's."""
     lost: int
     """Runs whose process died."""
     interrupted: int
@@ -90,5 +90,7 @@ class JobDetails(JobInfo):
     """Its own retry policy; None = the queue's."""
     trace: str | None
     """The trace context of its enqueue."""
-    cancel_requested_at: datetime | None
-    """When its cancellation was asked for, while it runs."""
+    claimed_at: datetime | None
+    """When the batch it runs in was claimed."""
+    cancel_requested: bool
+    """Whether somebody asked for its end while it runs."""

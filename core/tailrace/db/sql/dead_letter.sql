@@ -4,8 +4,8 @@
 -- purpose: one dead letter with everything
 -- locks: none
 -- index: the primary key of dead_letter
-select d.job_id, d.state, d.queue, d.task, d.key, d.tenant, d.reason, d.error_type, d.errors -> -1 ->> 'message', d.fingerprint,
-  d.total_attempts, d.dead_count, d.requeued_count, d.first_failed_at, d.failed_at, d.last_requeued_at, d.resolved_at, d.created_at,
+select d.job_id, d.state, d.queue, d.task, d.key, d.tenant, d.reason, d.error_type, d.last_error, d.fingerprint,
+  d.total_attempts, d.dead_count, d.requeued_count, d.first_failed_at, d.failed_at, d.last_requeued_at, d.resolved_at, d.created_at, d.age,
   d.payload, d.errors, d.history, d.notes, d.resolution, d.priority, d.run_at, d.max_attempts, d.timeout, d.backoff, d.meta, d.saved,
   d.worker, d.serial_group, d.trace
 from tailrace.dead_letters d where d.job_id = %(job_id)s
@@ -21,8 +21,8 @@ with recursive q(name) as (
   select (select min(d.queue) from tailrace.dead_letters d where d.queue > q.name)
   from q where q.name is not null and %(queue)s::text is null)
 select p.* from q cross join unnest(%(states)s::text[]) s(state) cross join lateral (
-  select d.job_id, d.state, d.queue, d.task, d.key, d.tenant, d.reason, d.error_type, d.errors -> -1 ->> 'message', d.fingerprint,
-    d.total_attempts, d.dead_count, d.requeued_count, d.first_failed_at, d.failed_at, d.last_requeued_at, d.resolved_at, d.created_at
+  select d.job_id, d.state, d.queue, d.task, d.key, d.tenant, d.reason, d.error_type, d.last_error, d.fingerprint,
+    d.total_attempts, d.dead_count, d.requeued_count, d.first_failed_at, d.failed_at, d.last_requeued_at, d.resolved_at, d.created_at, d.age
   from tailrace.dead_letters d
   where d.queue = q.name and d.state = s.state
     and (%(task)s::text is null or d.task = %(task)s) and (%(key)s::text is null or d.key = %(key)s)

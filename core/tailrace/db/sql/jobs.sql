@@ -6,7 +6,7 @@
 -- index: the primary key of job
 select j.id, j.state, j.queue, j.task, j.key, j.tenant, j.priority, j.run_at, j.attempts, j.max_attempts, j.worker, j.created_at,
   j.expires_at, j.timeout, j.lost, j.interrupted, j.snoozes, j.requeues, j.serial_group, j.payload, j.meta, j.saved, j.errors,
-  j.backoff, j.trace, (select c.requested_at from tailrace.cancel_request c where c.job_id = j.id)
+  j.backoff, j.trace, j.claimed_at, j.cancel_requested
 from tailrace.jobs j where j.id = %(id)s
 
 -- name: list
