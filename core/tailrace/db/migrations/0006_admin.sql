@@ -125,6 +125,46 @@ begin
   return v_at;
 end $$;
 
+-- A changed number, checked; null where it does not change.
+create function tailrace.changed_number_v1(changes jsonb, field text, low int, high int) returns int
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_number numeric;
+begin
+  if not changes ? field then
+    return null;
+  end if;
+  if jsonb_typeof(changes -> field) = 'number' then
+    v_number := (changes ->> field)::numeric;
+  end if;
+  if (v_number = trunc(v_number) and v_number between low and high) is not true then
+    perform tailrace.refuse_v1('TR002', field, format('must be a whole number from %s to %s', low, high), 'Give one in that range');
+  end if;
+  return v_number::int;
+end $$;
+
+-- A changed timeout: seconds or an interval's text; null stays null.
+create function tailrace.changed_timeout_v1(value jsonb) returns interval
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_text text := value #>> '{}';
+  v_time interval;
+begin
+  if v_text is null then
+    return null;
+  end if;
+  begin
+    v_time := case jsonb_typeof(value) when 'number' then v_text::double precision * interval '1 second'
+                                       when 'string' then v_text::interval end;
+  exception when data_exception then
+    v_time := null;
+  end;
+  if (v_time between interval '0' and interval '366 days') is not true then
+    perform tailrace.refuse_v1('TR002', 'timeout', 'must be seconds or an interval from 0 to 366 days', '0 means none, null the queue''s');
+  end if;
+  return v_time;
+end $$;
+
 create function tailrace.update_job(id bigint, changes jsonb) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -144,15 +184,9 @@ begin
   if found then
     perform tailrace.refuse_v1('TR002', v_unknown, 'cannot be changed', 'Known: priority, max_attempts, timeout, meta');
   end if;
-  if c ? 'priority' then
-    v_priority := tailrace.integer_option_v1(c, 'priority', -1000, 1000, 'High runs first');
-  end if;
-  if c ? 'max_attempts' then
-    v_attempts := tailrace.integer_option_v1(c, 'max_attempts', 1, 2147483647, 'It counts runs, the first included');
-  end if;
-  if c -> 'timeout' <> 'null' then
-    v_timeout := tailrace.duration_option_v1(c, 'timeout');
-  end if;
+  v_priority := tailrace.changed_number_v1(c, 'priority', -1000, 1000);
+  v_attempts := tailrace.changed_number_v1(c, 'max_attempts', 1, 2147483647);
+  v_timeout := tailrace.changed_timeout_v1(c -> 'timeout');
   v_meta := nullif(c -> 'meta', 'null'::jsonb);
   if v_meta is not null and (jsonb_typeof(v_meta) <> 'object' or octet_length(v_meta::text) > 8192) then
     perform tailrace.refuse_v1('TR002', 'meta', 'must be a JSON object of at most 8192 bytes', 'Keep only small facts in meta');
