@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypedDict
 
 from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -35,6 +35,25 @@ def _split(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+class AppSettings(TypedDict, total=False):
+    """Settings as arguments of `App(...)`: the last to be asked."""
+
+    database_url: str | SecretStr
+    database_url_file: str | Path
+    direct_database_url: str | SecretStr
+    schema_name: str
+    namespace: str
+
+
+def checked_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that `App(...)` was given, or refuse an unknown one with `InvalidOption`."""
+    unknown = sorted(arguments.keys() - AppSettings.__annotations__.keys())
+    if unknown:
+        known = ", ".join(sorted(AppSettings.__annotations__))
+        raise InvalidOption("is no setting of an application", field=unknown[0], hint=f"Known: {known}")
+    return dict(arguments)
 
 
 class ProducerSettings(BaseSettings):

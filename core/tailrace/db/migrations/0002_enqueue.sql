@@ -434,7 +434,7 @@ begin
       join unnest(v_settings) with ordinality as h (queue, task, tenant, key, on_duplicate, priority, run_at, max_attempts, timeout,
                                                     expires_at, backoff, meta, trace, kind) on h.kind = r.kind
       where coalesce(r.key, h.key) is not null
-      order by h.tenant, h.queue, h.task, coalesce(r.key, h.key), r.ord
+      order by h.tenant collate "C", h.queue collate "C", h.task collate "C", coalesce(r.key, h.key) collate "C", r.ord
     loop
       if octet_length(r.key) not between 1 and 512 then
         perform tailrace.refuse_v1('TR002', 'key', 'must be 1 to 512 bytes of UTF-8', 'Use a digest of the long key');

@@ -1,0 +1,156 @@
+"""From what people type to checked text: nothing is sent before all of it has passed.
+
+Neighbours: `words` (what people type), `options`, `keys`, the task's payload; `senders` send the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tailrace.enqueue.new_job import NewJob
+from tailrace.enqueue.options import QUEUE_BYTES, TASK_BYTES, check_text, option_values
+from tailrace.enqueue.statements import PreparedJob
+from tailrace.errors import InvalidOption, InvalidPayload, UnknownTask
+from tailrace.json_text import encode
+
+if TYPE_CHECKING:
+    from tailrace.app import App
+    from tailrace.enqueue.keys import KeyTemplate
+    from tailrace.task import TaskSpec
+
+
+class CallOptions:
+    """The options of `task.using(...)`, checked once and written as text once.
+
+    Args:
+        spec: The task.
+        options: What was given, by name.
+
+    Raises:
+        InvalidOption: It names the option.
+    """
+
+    __slots__ = ("given", "key", "priority", "queue", "tenant", "text")
+
+    def __init__(self, spec: TaskSpec, options: Mapping[str, Any]) -> None:
+        self.given = {name: value for name, value in options.items() if value is not None}
+        values = option_values(self.given)
+        self.queue = check_text(self.given.get("queue", spec.queue), field="queue", most=QUEUE_BYTES)
+        self.key: str | None = values.pop("key", None)
+        self.tenant: str = values.get("tenant", "")
+        self.priority: int = values.get("priority", spec.defaults.get("priority", 0))
+        self.text = _options_text(values, spec.defaults)
+
+
+def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedJob:
+    """Check the arguments of one enqueue.
+
+    Args:
+        spec: The task.
+        options: Its checked options.
+        args: Positional arguments.
+        kwargs: Named arguments.
+
+    Raises:
+        InvalidPayload: An argument does not fit; the field is its path.
+        InvalidOption: The key that the template gives is too long.
+    """
+    text = spec.shape.text(spec.shape.bind(args, kwargs))
+    key = options.key
+    if key is None and spec.key is not None:
+        key = _checked_key(spec.key.render(json.loads(text)))
+    return PreparedJob(
+        queue=options.queue,
+        task=spec.name,
+        payload=text,
+        options=options.text,
+        tenant=options.tenant,
+        key=key,
+        priority=options.priority,
+    )
+
+
+def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+    """The same as a value that is sent later.
+
+    Args:
+        spec: The task.
+        options: Its checked options.
+        args: Positional arguments.
+        kwargs: Named arguments.
+    """
+    payload = spec.shape.plain(spec.shape.bind(args, kwargs))
+    given = {**options.given, "queue": options.queue}
+    if options.key is None and spec.key is not None:
+        given["key"] = _checked_key(spec.key.render(payload))
+    return NewJob(spec.name, payload, **given)
+
+
+def prepare_job(app: App, job: NewJob) -> PreparedJob:
+    """Check a job that goes by its task's name; its payload is checked as JSON, not against the signature.
+
+    Args:
+        app: Whose queue is meant, and whose tasks' options count.
+        job: What to store.
+
+    Raises:
+        InvalidPayload: The payload is no JSON object that PostgreSQL can keep.
+        InvalidOption: It names the option.
+        UnknownTask: The application knows the tasks of this queue, and this is none of them.
+    """
+    if not isinstance(job, NewJob):
+        raise InvalidOption(f"must be a NewJob, not {type(job).__name__}", field="job", hint="Such as task.job(...)")
+    name = check_text(job.task, field="task", most=TASK_BYTES)
+    task = app.tasks.get(name)
+    queue = check_text(job.queue if job.queue is not None else task.queue if task else app.queue, field="queue", most=QUEUE_BYTES)
+    if task is None:
+        _refuse_unknown(app, name, queue)
+    values = option_values(job.options())
+    key = values.pop("key", None)
+    defaults = task.spec.defaults if task is not None else {}
+    if key is None and task is not None and task.spec.key is not None:
+        key = _key_of(task.spec.key, job.payload)
+    return PreparedJob(
+        queue=queue,
+        task=name,
+        payload=_payload_text(job.payload),
+        options=_options_text(values, defaults),
+        tenant=values.get("tenant", ""),
+        key=key,
+        priority=values.get("priority", defaults.get("priority", 0)),
+    )
+
+
+def _payload_text(payload: object) -> str:
+    if not isinstance(payload, Mapping):
+        raise InvalidPayload(f"must be a mapping, not {type(payload).__name__}", field="payload", hint="Parameters by name")
+    for name in payload:
+        if not isinstance(name, str):
+            raise InvalidPayload(f"has a name of type {type(name).__name__}", field="payload", hint="Parameters by name")
+    return encode(payload if isinstance(payload, dict) else dict(payload))
+
+
+def _key_of(template: KeyTemplate, payload: Mapping[str, Any]) -> str:
+    try:
+        return _checked_key(template.render(payload))
+    except KeyError as missing:
+        raise InvalidPayload("is missing, and the task's key needs it", field=f"payload.{missing.args[0]}") from None
+
+
+def _checked_key(key: str) -> str:
+    return check_text(key, field="key", most=512)
+
+
+def _options_text(values: dict[str, Any], defaults: Mapping[str, Any]) -> str:
+    if defaults:
+        values = {**values, "defaults": defaults}
+    return json.dumps(values, separators=(",", ":")) if values else "{}"
+
+
+def _refuse_unknown(app: App, name: str, queue: str) -> None:
+    """Only where all tasks are known: a web process has not imported the worker's modules."""
+    known = sorted(task.name for task in app.tasks.values() if task.queue == queue)
+    if known and app.complete:
+        raise UnknownTask(f"the application has no task {name!r} in queue {queue!r}", hint=f"It has: {', '.join(known)}")
