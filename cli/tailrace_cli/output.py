@@ -130,7 +130,7 @@ def _json_value(name: str, value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_json_value(name, part) for part in value]
     if isinstance(value, Mapping):
-        return {str(key): _json_value(str(key) if name != "payload" else "", part) for key, part in value.items()}
+        return {str(key): _json_value("", part) for key, part in value.items()}  # what users wrote stays as it is
     if name in _IDS and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value

@@ -170,7 +170,7 @@ def purge(invocation: Invocation, *, queue: str, force: bool, dry_run: bool, yes
     if dry_run:
         row = {"queue": queue, "outcome": "would be purged", "jobs": waiting}
     else:
-        invocation.confirm(f"This cancels {waiting} waiting jobs of queue {queue!r} for good", yes=yes)
+        invocation.confirm(f"This cancels the waiting jobs of queue {queue!r} for good ({waiting} now)", yes=yes)
         row = {
             "queue": queue,
             "outcome": "purged",

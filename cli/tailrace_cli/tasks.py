@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tailrace_cli.application import load
+from tailrace.app import load_app
 from tailrace_cli.arguments import NAME
 from tailrace_cli.invocation import Invocation, command, pass_invocation
 from tailrace_cli.output import Column
@@ -25,7 +25,7 @@ def add_to(group: click.Group) -> None:
 
         For producers in other languages, and to review what a change does to payloads. Connects to nothing.
         """
-        found = load(app)
+        found = load_app(app)
         found.load()
         rows = []
         for name in sorted(found.tasks):

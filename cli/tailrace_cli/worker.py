@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from tailrace.app import load_app
 from tailrace.settings import WorkerSettings
-from tailrace_cli.application import load
 from tailrace_cli.invocation import Invocation, command, pass_invocation
 from tailrace_cli.settings_options import given_flags, secret_notes, settings_options
 
@@ -37,11 +37,13 @@ def add_to(group: click.Group) -> None:
         """
         if app is None:
             raise click.UsageError("name the application: MODULE:APP, such as shop.jobs:app")
-        settings = WorkerSettings.load({**given_flags(flags), **invocation.overrides()})
+        found = load_app(app)
+        settings = WorkerSettings.load({**given_flags(flags), **invocation.overrides()}, app=found.arguments)
         try:
             from tailrace_worker.service import run_worker
         except ModuleNotFoundError as error:
             if error.name in _NEEDED:
                 raise click.ClickException(f'the worker needs {error.name}: pip install "tailrace[worker]"') from None
             raise
-        return run_worker(load(app), settings, until_empty=until_empty)
+        found.configure(settings)  # handlers that enqueue do so where the worker works
+        return run_worker(found, settings, until_empty=until_empty)

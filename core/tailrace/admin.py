@@ -6,19 +6,15 @@ in the caller's transaction. The command line uses the same objects.
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
-from typing import cast, overload
-
 from tailrace.db import AsyncConnection, Connection, Database
 from tailrace.dead_letters import AsyncDeadLetters, DeadLetters, SyncDeadLetters
 from tailrace.drivers import UsingAsyncConnection, UsingConnection
-from tailrace.errors import InvalidOption
 from tailrace.jobs import AsyncJobs, Jobs, SyncJobs
 from tailrace.leases import AsyncLeases, Leases, SyncLeases
 from tailrace.queues import AsyncQueues, Queues, SyncQueues
 from tailrace.workers import AsyncWorkers, SyncWorkers, Workers
 
-__all__ = ["Admin", "AdminUsing", "AsyncAdminUsing", "admin_using"]
+__all__ = ["Admin", "AdminUsing", "AsyncAdminUsing"]
 
 
 class Admin:
@@ -86,25 +82,3 @@ class AsyncAdminUsing:
         """Who runs what."""
         self.workers = AsyncWorkers(database.blocks, driver)
         """Processes."""
-
-
-@overload
-def admin_using(conn: Connection, database: Database) -> AdminUsing: ...
-@overload
-def admin_using(conn: AsyncConnection, database: Database) -> AsyncAdminUsing: ...
-def admin_using(conn: Connection | AsyncConnection, database: Database) -> AdminUsing | AsyncAdminUsing:
-    """Return the words that fit a connection.
-
-    Args:
-        conn: A psycopg connection, sync or async.
-        database: Whose schema it is.
-
-    Raises:
-        InvalidOption: It is another kind of connection.
-    """
-    commit = getattr(conn, "commit", None)
-    if commit is None or not hasattr(conn, "pgconn"):
-        raise InvalidOption(f"is a {type(conn).__name__}", field="conn", hint="Give a psycopg connection")
-    if iscoroutinefunction(commit):
-        return AsyncAdminUsing(cast("AsyncConnection", conn), database)
-    return AdminUsing(cast("Connection", conn), database)
