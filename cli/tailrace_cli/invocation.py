@@ -10,15 +10,17 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tailrace.admin import AdminUsing
 from tailrace.db import Connection, Database
-from tailrace.db.migrate import check
+from tailrace.db.versions import check
 from tailrace.settings import ProducerSettings
 from tailrace_cli.output import FORMATS, Column, emit, emit_one
+
+if TYPE_CHECKING:
+    from tailrace.admin import AdminUsing
 
 __all__ = ["Invocation", "command", "common_options", "pass_invocation"]
 
@@ -72,6 +74,8 @@ class Invocation:
         Args:
             work: Gets the admin words on that connection.
         """
+        from tailrace.admin import AdminUsing  # a worker should not carry it
+
         database = self.database()
         with self.connect(database) as conn:
             return work(AdminUsing(conn, database))

@@ -1,6 +1,7 @@
 """The `tailrace` command: its groups and the boundary where errors become sentences and exit statuses.
 
-Each group of commands is one module; `failures` words errors, `invocation` holds the common options.
+Each group of commands is one module, imported when it is asked for, so that a worker does not carry the others.
+`failures` words errors, `invocation` holds the common options.
 """
 
 from __future__ import annotations
@@ -8,18 +9,50 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 
 import click
 
-from tailrace_cli import dead_letters, doctor, enqueue, jobs, leases, maintain, migrate, queues, tasks, worker, workers
 from tailrace_cli.failures import ExitStatus, describe
 from tailrace_cli.invocation import Invocation, command, common_options, pass_invocation
 
 __all__ = ["main", "tailrace"]
 
 
-@click.group(params=common_options(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_MODULES = {
+    "dead-letters": "dead_letters",
+    "dlq": "dead_letters",
+    "doctor": "doctor",
+    "enqueue": "enqueue",
+    "jobs": "jobs",
+    "leases": "leases",
+    "maintain": "maintain",
+    "migrate": "migrate",
+    "queues": "queues",
+    "tasks": "tasks",
+    "worker": "worker",
+    "workers": "workers",
+}
+
+
+class _Groups(click.Group):
+    """Imports the module of a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, imported or not."""
+        return sorted({*_MODULES, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, after importing its module."""
+        if cmd_name not in self.commands and cmd_name in _MODULES:
+            import_module(f"tailrace_cli.{_MODULES[cmd_name]}").add_to(self)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(
+    cls=_Groups, params=common_options(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.pass_context
 def tailrace(ctx: click.Context) -> None:
     """A job queue that lives in your PostgreSQL.
@@ -27,10 +60,6 @@ def tailrace(ctx: click.Context) -> None:
     Exit status: 0 done; 1 it failed or found a problem; 2 wrong usage; 3 the database cannot be reached; 130 interrupted.
     """
     ctx.ensure_object(Invocation)
-
-
-for module in (migrate, doctor, worker, maintain, tasks, enqueue, jobs, queues, workers, leases, dead_letters):
-    module.add_to(tailrace)
 
 
 @command(tailrace, "version", example="tailrace version")
