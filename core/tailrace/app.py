@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tailrace import db
@@ -62,9 +62,6 @@ class App(SyncMany, AsyncMany):
         self.lifespan_factory: Callable[[], AsyncIterator[Any]] | None = None
         self._tasks: dict[str, Task[..., Any]] = {}
         self._loaded = not self.imports
-
-    def __repr__(self) -> str:
-        return f"App({self.queue!r})"
 
     # ---- tasks -------------------------------------------------------------------------------------------------------
     @property
@@ -120,8 +117,8 @@ class App(SyncMany, AsyncMany):
         task: Task[..., Any] = Task(TaskSpec(fn, queue=self.queue, options=options), self)
         known = self._tasks.get(task.name)
         if known is not None and _place(known.fn) != _place(fn):
-            where = f"{known.fn.__module__}.{known.fn.__qualname__}"
-            raise InvalidOption(f"{task.name!r} is taken by {where}", field="name", hint="Give one of the two another name")
+            taken = f"{task.name!r} is taken by {'.'.join(_place(known.fn))}"
+            raise InvalidOption(taken, field="name", hint="Give one of the two another name")
         self._tasks[task.name] = task
         return task
 
@@ -232,18 +229,21 @@ class App(SyncMany, AsyncMany):
             self.__dict__.pop(name, None)
         self.__dict__["settings"] = settings
 
+    def __repr__(self) -> str:
+        return f"App({self.queue!r})"
+
     def __enter__(self) -> Self:
         self.database.pool()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.database.close()
 
     async def __aenter__(self) -> Self:
         await self.database.apool()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.database.aclose()
 
     if not TYPE_CHECKING:  # checkers should see the missing attribute themselves
@@ -274,16 +274,16 @@ def load_app(path: str) -> App:
             found = getattr(found, name)
         except AttributeError:
             raise UnknownApp(f"{module_name} has no {attribute!r}", field=path, hint=_candidates(module_name)) from None
-    if not isinstance(found, App):
-        raise UnknownApp(f"is a {type(found).__name__}, no App", field=path, hint=_candidates(module_name))
-    return found
+    if isinstance(found, App):
+        return found
+    raise UnknownApp(f"is a {type(found).__name__}, no App", field=path, hint=_candidates(module_name))
 
 
 def _import(name: str, *, field: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as problem:
-        # another module that is missing inside it is its own error, with its own traceback
+        # another module that is missing inside it is an error of its own
         if problem.name is None or not (name == problem.name or name.startswith(problem.name + ".")):
             raise
         raise UnknownApp(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.db import AsyncConnection, Connection, Database, arun, run, translated
+from tailrace.db import AsyncConnection, Connection, Database, DatabaseError, arun, run, translate
 from tailrace.enqueue.metrics import count, traceparent
 from tailrace.enqueue.new_job import Receipt
 from tailrace.enqueue.statements import PreparedJob, chunks, enqueue_chunk, enqueue_one, order_of
@@ -34,8 +34,11 @@ class SyncSender:
         if self._conn is not None:
             receipt = run(self._conn, statement)
         else:
-            with translated(self._database.address), self._database.pool().connection() as conn:
-                receipt = run(conn, statement)
+            try:
+                with self._database.pool().connection() as conn:
+                    receipt = run(conn, statement)
+            except DatabaseError as exc:
+                raise _meant(exc, self._database) from exc
         count(self._namespace, job, receipt)
         return receipt
 
@@ -46,12 +49,11 @@ class SyncSender:
         if self._conn is not None:
             receipts = self._send(self._conn, jobs)
         else:
-            with (
-                translated(self._database.address),
-                self._database.pool().connection() as conn,
-                conn.transaction(),
-            ):
-                receipts = self._send(conn, jobs)
+            try:
+                with self._database.pool().connection() as conn, conn.transaction():
+                    receipts = self._send(conn, jobs)
+            except DatabaseError as exc:
+                raise _meant(exc, self._database) from exc
         for job, receipt in zip(jobs, receipts, strict=True):
             count(self._namespace, job, receipt)
         return receipts
@@ -86,8 +88,11 @@ class AsyncSender:
             receipt = await arun(self._conn, statement)
         else:
             pool = await self._database.apool()
-            async with translated(self._database.address), pool.connection() as conn:
-                receipt = await arun(conn, statement)
+            try:
+                async with pool.connection() as conn:
+                    receipt = await arun(conn, statement)
+            except DatabaseError as exc:
+                raise _meant(exc, self._database) from exc
         count(self._namespace, job, receipt)
         return receipt
 
@@ -99,8 +104,11 @@ class AsyncSender:
             receipts = await self._send(self._conn, jobs)
         else:
             pool = await self._database.apool()
-            async with translated(self._database.address), pool.connection() as conn, conn.transaction():
-                receipts = await self._send(conn, jobs)
+            try:
+                async with pool.connection() as conn, conn.transaction():
+                    receipts = await self._send(conn, jobs)
+            except DatabaseError as exc:
+                raise _meant(exc, self._database) from exc
         for job, receipt in zip(jobs, receipts, strict=True):
             count(self._namespace, job, receipt)
         return receipts
@@ -112,3 +120,8 @@ class AsyncSender:
             statement = enqueue_chunk(self._database.blocks, [jobs[n] for n in piece], trace=trace)
             found.update(zip(piece, await arun(conn, statement), strict=True))
         return [found[n] for n in range(len(jobs))]
+
+
+def _meant(exc: DatabaseError, database: Database) -> BaseException:
+    """What a failure of the pool or of the commit means; the address is worked out only then."""
+    return translate(exc, address=database.address)
