@@ -1,0 +1,62 @@
+"""Each line that ends in `# bad` must be refused by both type checkers, and no other line. `test_typing.py` reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tailrace import App, JobContext
+from tests.typing.good import Resources, app, deliver, resize
+
+
+def wrong_payload() -> None:
+    deliver.enqueue(event_id="1", url="u")  # bad
+    deliver.enqueue(event_id=1)  # bad
+    deliver.enqueue(event_id=1, url="u", x=1)  # bad
+    deliver.enqueue(1, "u", 3)  # bad
+    deliver.job(event_id="1", url="u")  # bad
+    deliver.using(delay=1).enqueue(event_id=1)  # bad
+    resize.enqueue(Path("a"), widht=3)  # bad
+    app.enqueue_many([deliver.job(event_id="1", url="u")])  # bad
+    app.enqueue_many([deliver])  # bad
+    app.enqueue("deliver")  # bad
+
+
+def wrong_options(conn: psycopg.Connection[Any]) -> None:
+    deliver.using(conn, prio=1).enqueue(event_id=1, url="u")  # bad
+    deliver.using(conn, on_duplicate="repalce")  # bad
+    deliver.using(conn, priority="high")  # bad
+    deliver.using(conn, run_at="2027-01-01")  # bad
+    deliver.using(conn, serial_group="customer-7")  # bad
+    App("q", databse_url="x")  # bad
+
+
+def wrong_connection(conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnection[Any]) -> None:
+    deliver.using(42)  # bad
+    deliver.using(conn).aenqueue(event_id=1, url="u")  # bad
+    deliver.using(aconn).enqueue(event_id=1, url="u")  # bad
+    app.using(aconn).enqueue_many([])  # bad
+    app.using(conn).aenqueue_many([])  # bad
+
+
+async def wrong_word(conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnection[Any]) -> None:
+    deliver.using(aconn).aenqueue(event_id=1, url="u")  # bad
+    deliver.aenqueue(event_id=1, url="u")  # bad
+    await deliver.using(conn).enqueue(event_id=1, url="u")  # bad
+
+
+@app.task
+async def misplaced(event_id: int, *, ctx: JobContext[Resources]) -> None: ...
+
+
+misplaced.enqueue(event_id=1)  # bad
+
+
+@app.task(timeout="30 s")  # bad
+def late() -> None: ...
+
+
+@app.task(keep_result=60)  # bad
+def kept() -> None: ...
