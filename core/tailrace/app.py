@@ -123,9 +123,7 @@ class App(SyncMany, AsyncMany):
         return task
 
     def lifespan(self, fn: Callable[[], AsyncIterator[Resources]], /) -> Callable[[], AsyncIterator[Resources]]:
-        """Register what opens the handlers' resources: an async generator that yields them once.
-
-        A worker opens it before its first claim and closes it after its last job.
+        """Register what a worker opens before its first claim and closes after its last job: an async generator.
 
         Args:
             fn: The function; what it yields is `ctx.resources`.
