@@ -7,7 +7,7 @@ pays for a label look-up (2 us each with bound children of the metrics library).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -30,22 +30,35 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float, times: int = 1) -> None:
+    def observe(self, value: float) -> None:
         """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def observe_sorted(self, values: list[float]) -> None:
+        """Count many values that are in rising order."""
+        before = 0
+        for number, bound in enumerate(self.bounds):
+            upto = bisect_right(values, bound, before)
+            self.counts[number] += upto - before
+            before = upto
+        self.counts[-1] += len(values) - before
+        self.sum += sum(values)
 
 
 class BoundTask:
     """One task of one queue in this worker.
 
     Attributes:
+        parse: From JSON text to arguments; raises the validation library's error (`Task.parse` explains it).
+        at_first: Successes at the first attempt; later ones are in `runs`.
         limit: Seconds a run may take when the job has no timeout of its own; infinity for none.
         policy: The backoff when the job has none of its own, as the column keeps it; None for the default.
         direct: Whether it is an async function without a context, the hot path.
     """
 
     __slots__ = (
+        "at_first",
         "call",
         "completed",
         "dead",
@@ -60,6 +73,7 @@ class BoundTask:
         "policy",
         "retries",
         "runs",
+        "succeeded",
         "takes_context",
         "task",
         "waits",
@@ -69,17 +83,18 @@ class BoundTask:
         self.task = task
         self.name = task.name
         self.call: Callable[..., Any] = task.fn
-        self.parse: Callable[[str], dict[str, Any]] = task.parse
+        self.parse: Callable[[str], dict[str, Any]] = task.spec.shape.adapter.validator.validate_json
         self.is_async = task.is_async
         self.takes_context = task.takes_context
         self.direct = task.is_async and not task.takes_context
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
-        self.first = self.retries = self.completed = 0
+        self.first = self.retries = self.completed = self.at_first = 0
         self.failed: dict[tuple[str, bool], int] = {}
         self.dead: dict[str, int] = {}
         self.durations = {o: Histogram(DURATION_BOUNDS) for o in ("success", "failure", "interrupted", "snoozed")}
         self.runs = {o: Histogram(ATTEMPT_BOUNDS) for o in ("success", "failure", "interrupted", "snoozed")}
+        self.succeeded = self.durations["success"]
         self.waits: dict[int, Histogram] = {}
         self.apply({})
 
@@ -99,12 +114,22 @@ class BoundTask:
         """Seconds until the next run after the failed run number `attempt`; `own` is the job's own backoff."""
         return policy_from(own or self.policy).delay(attempt)
 
-    def wait(self, priority: int, seconds: float) -> None:
-        """Count how long a job waited from its run_at to its start."""
+    def claimed(self, priority: int, waits: list[float], *, first: bool) -> None:
+        """Count claimed jobs of one priority.
+
+        Args:
+            priority: Theirs.
+            waits: Seconds from their run_at to the claim, in rising order.
+            first: Whether this is their first run.
+        """
+        if first:
+            self.first += len(waits)
+        else:
+            self.retries += len(waits)
         histogram = self.waits.get(priority)
         if histogram is None:
             histogram = self.waits[priority] = Histogram(WAIT_BOUNDS)
-        histogram.observe(max(0.0, seconds))
+        histogram.observe_sorted(waits)
 
     def fail(self, error_type: str, *, final: bool) -> None:
         """Count a failed run."""

@@ -34,7 +34,9 @@ from tailrace_worker.work import Work, lost
 log = logging.getLogger("tailrace.worker")
 
 FLUSH_SECONDS = 0.005
-FLUSH_JOBS = 500
+BUSY_FLUSH_SECONDS = 0.03
+"""While jobs are buffered a claim comes soon, and the outcomes go with it."""
+FLUSH_JOBS = 3000
 CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZE_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
@@ -215,10 +217,10 @@ class Consumer:
         again = outbox.next_try()
         if not (outbox.count or (again is not None and again <= now)):
             return False
-        if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not self.lanes.running and not self.lanes.buffer):
+        if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not self.lanes.busy and not self.lanes.buffer):
             return True
         if not self._flush_at:
-            self._flush_at = now + FLUSH_SECONDS
+            self._flush_at = now + (BUSY_FLUSH_SECONDS if self.lanes.buffer else FLUSH_SECONDS)
         return now >= self._flush_at or (again is not None and again <= now)
 
     async def _sleep(self, now: float) -> None:

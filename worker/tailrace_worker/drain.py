@@ -34,7 +34,7 @@ def stop_claiming(consumers: Iterable[Consumer]) -> int:
         consumer.handed_back += intake.give_back_all(consumer.lanes)
         for slot in consumer.lanes.slots:
             slot.tell("shutdown")
-        running += consumer.lanes.running
+        running += consumer.lanes.busy
         consumer.want.set()
     return running
 
@@ -66,7 +66,7 @@ async def drain(consumers: list[Consumer], *, seconds: float, hurry: asyncio.Eve
     """
 
     def idle() -> bool:
-        return not any(c.lanes.running for c in consumers)
+        return not any(c.lanes.busy for c in consumers)
 
     if not await wait_for(idle, seconds, hurry):
         late = [s for c in consumers for s in c.lanes.slots if s.row is not None]

@@ -56,8 +56,8 @@ def _add(lanes: Lanes, slot: Slot, task: BoundTask, row: Row, error: BaseExcepti
     if slot.reason == "timeout":
         kind = "timeout"
         error = TimeoutError(f"ran longer than {boot() - slot.since:.1f} s and was stopped")
-    elif isinstance(error, InvalidPayload) and not slot.calling:
-        kind = "error" if str(row[PAYLOAD]).lstrip().startswith("{") else "corrupt"
+    elif not slot.calling:
+        kind, error = _misfit(task, row, error)
     else:
         error = _asked(lanes, slot, task, error)
         kind, delay = kind_of(error, no_retry=task.task.no_retry)
@@ -73,6 +73,15 @@ def _add(lanes: Lanes, slot: Slot, task: BoundTask, row: Row, error: BaseExcepti
             "fingerprint": fingerprint(row[TASK], error),
         }
     lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, **more), urgent=bool(row[MARK] & LAST) or kind == "permanent")
+
+
+def _misfit(task: BoundTask, row: Row, error: BaseException) -> tuple[str, BaseException]:
+    """A payload that does not fit is retried: during a roll-out another worker may understand it. No object is permanent."""
+    try:
+        task.task.parse(row[PAYLOAD])
+    except InvalidPayload as explained:
+        error = explained
+    return ("error" if str(row[PAYLOAD]).lstrip().startswith("{") else "corrupt"), error
 
 
 def _asked(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> BaseException:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import LAST, MARK, PAYLOAD, PRIORITY, TOKEN, WAITED, Got, Row
+from tailrace_worker.claim import ATTEMPT, LAST, MARK, PAYLOAD, PRIORITY, TASK, TOKEN, WAITED, Got, Row
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 16
 
-_waited, _priority = itemgetter(WAITED), itemgetter(PRIORITY)
+_waited, _priority, _kind = itemgetter(WAITED), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
 
 
 class Alone:
@@ -56,6 +56,7 @@ def take(consumer: Consumer, got: Got) -> int:
     marked = [r for r in got.suspects + rows if r[MARK]]
     for row in rows[::SAMPLE]:
         consumer.pace.payload(len(row[PAYLOAD]))
+    _count(lanes, got.suspects + rows if got.suspects else rows)
     if not marked:
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
@@ -79,6 +80,16 @@ def take(consumer: Consumer, got: Got) -> int:
     lanes.buffer.extendleft(reversed(starting))
     lanes.wake(len(starting) + len(others))
     return len(last) - len(starting)
+
+
+def _count(lanes: Lanes, rows: list[Row]) -> None:
+    """Count claims and waits, whole batches of one kind at once."""
+    kinds = set(map(_kind, rows))
+    for task, priority, attempt in kinds:
+        alike = rows if len(kinds) == 1 else [r for r in rows if _kind(r) == (task, priority, attempt)]
+        waits = [max(0.0, r[WAITED]) for r in alike]
+        waits.sort()
+        lanes.tasks[task].claimed(priority, waits, first=attempt == 1)
 
 
 def _ended(consumer: Consumer, row: Row) -> bool:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from tailrace.names import metrics as names
 from tailrace.names.metrics import Metric, priority_band
-from tailrace_worker.bound import Histogram
+from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.version import VERSION
 
@@ -37,6 +37,8 @@ class State:
         reconnects: Of the listening connection.
         readings: Per queue its published reading.
         runs: Runs of maintenance routines by (routine, result).
+        reclaimed: Leases taken over by this process's reaper, by (queue, result, evidence).
+        dead: Jobs that its routines moved to the dead letters, by (queue, task, reason).
         lag: The event loop's last lag in seconds.
     """
 
@@ -47,6 +49,8 @@ class State:
     reconnects: int = 0
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    reclaimed: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    dead: dict[tuple[str, str, str], int] = field(default_factory=dict)
     lag: float = 0.0
 
 
@@ -95,6 +99,16 @@ class WorkerCollector(Collector):
             _tasks(board, state, consumer)
         for (routine, result), n in list(state.runs.items()):
             board.add(names.MAINTENANCE_RUNS, (routine, result), n)
+        for (queue, result, evidence), n in list(state.reclaimed.items()):
+            board.add(names.LEASES_RECLAIMED, (state.namespace, queue, result, evidence), n)
+        dead = dict(state.dead)
+        for consumer in state.consumers:
+            for task, label in _labelled(consumer):
+                for reason, n in list(task.dead.items()):
+                    key = (consumer.queue, label, reason)
+                    dead[key] = dead.get(key, 0) + n
+        for (queue, label, reason), n in dead.items():
+            board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
         return iter(board.families.values())
@@ -103,8 +117,9 @@ class WorkerCollector(Collector):
 def _queue(board: _Board, state: State, consumer: Consumer) -> None:
     labels = (state.namespace, consumer.queue)
     lanes = consumer.lanes
-    board.add(names.WORKER_SLOTS, (*labels, "busy"), lanes.running)
-    board.add(names.WORKER_SLOTS, (*labels, "free"), len(lanes.slots) - lanes.running)
+    busy = lanes.busy
+    board.add(names.WORKER_SLOTS, (*labels, "busy"), busy)
+    board.add(names.WORKER_SLOTS, (*labels, "free"), len(lanes.slots) - busy)
     board.add(names.WORKER_DRAINING, labels, int(state.draining))
     for result, n in consumer.polls.items():
         board.add(names.WORKER_POLLS, (*labels, result), n)
@@ -132,11 +147,9 @@ def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
         board.add(names.JOBS_COMPLETED, labels, task.completed)
         for (kind, final), n in list(task.failed.items()):
             board.add(names.JOBS_FAILED, (*labels, kind, str(final).lower()), n)
-        for reason, n in list(task.dead.items()):
-            board.add(names.DEAD_ADDED, (*labels, reason), n)
         for outcome, durations in task.durations.items():
             board.histogram(names.JOB_DURATION, (*labels, outcome), durations)
-            board.histogram(names.JOB_ATTEMPTS, (*labels, outcome), task.runs[outcome])
+            board.histogram(names.JOB_ATTEMPTS, (*labels, outcome), _runs(task, outcome))
         for band, waits in _by_band(task.waits).items():
             board.histogram(names.JOB_WAIT, (*labels, band), waits)
 
@@ -146,6 +159,16 @@ def _labelled(consumer: Consumer) -> Iterator[tuple[Any, str]]:
     for number, task in enumerate(consumer.lanes.tasks.values()):
         if number < MOST_TASKS:
             yield task, task.name
+
+
+def _runs(task: BoundTask, outcome: str) -> Histogram:
+    counted = task.runs[outcome]
+    if outcome != "success":
+        return counted
+    whole = Histogram(counted.bounds)
+    whole.counts, whole.sum = list(counted.counts), counted.sum + task.at_first
+    whole.counts[0] += task.at_first
+    return whole
 
 
 def _by_band(waits: dict[int, Histogram]) -> dict[str, Histogram]:

@@ -246,7 +246,7 @@ class Parts:
         """Whether nothing is due, runs or waits here."""
         for consumer in self.consumers:
             lanes, outbox = consumer.lanes, consumer.outbox
-            if lanes.running or lanes.buffer or not outbox.empty or outbox.held or consumer.stragglers or not consumer.agenda.dry:
+            if lanes.busy or lanes.buffer or not outbox.empty or outbox.held or consumer.stragglers or not consumer.agenda.dry:
                 return False
         for consumer in self.consumers:
             params = {"queue": consumer.queue, "tasks": list(consumer.lanes.tasks)}

@@ -20,7 +20,7 @@ from tailrace import logs
 from tailrace.job import JobContext, Stop
 from tailrace_worker import context, endings
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, ID, MARK, PAYLOAD, PRIORITY, REQUEUED, TASK, TIMEOUT, TOKEN, WAITED, Row
+from tailrace_worker.claim import ATTEMPT, ID, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
 from tailrace_worker.pace import Pace
@@ -88,7 +88,13 @@ class Lanes:
             self._launch(slot)
         self._tick()
 
+    @property
+    def busy(self) -> int:
+        """Handlers that run now."""
+        return sum(slot.row is not None for slot in self.slots)
+
     def _launch(self, slot: Slot) -> None:
+        self.running += 1
         fresh = contextvars.copy_context()
         fresh.run(logs.running.set, slot)
         slot.task = asyncio.create_task(self._lane(slot), name=f"lane {self.queue} {slot.number}", context=fresh)
@@ -116,15 +122,17 @@ class Lanes:
     async def _park(self) -> None:
         future = asyncio.get_running_loop().create_future()
         self._idle.append(future)
+        self.running -= 1
         self.want.set()
         try:
             await future
         finally:
+            self.running += 1
             if future in self._idle:
                 self._idle.remove(future)
 
     async def _lane(self, slot: Slot) -> None:  # noqa: C901 - the hot path stays in one piece
-        buffer, gate = self.buffer, self.gate
+        buffer, gate, tasks = self.buffer, self.gate, self.tasks
         clean = contextvars.copy_context()
         since_pause = 0
         while True:
@@ -135,10 +143,11 @@ class Lanes:
             if now > gate.until:
                 await gate.wait()
                 continue
-            row = buffer.popleft()
+            slot.row = row = buffer.popleft()
             if len(buffer) == self.low:
                 self.want.set()
-            task = self._begin(slot, row, now)
+            task, timeout, slot.since = tasks[row[TASK]], row[TIMEOUT], now
+            slot.deadline = now + (task.limit if timeout is None else timeout or math.inf)
             try:
                 arguments = task.parse(row[PAYLOAD])
                 slot.calling = True
@@ -150,11 +159,11 @@ class Lanes:
                 self._raised(slot, task, error)
             else:
                 self._succeeded(slot, task, row, now)
-            slot.row = None
-            self.running -= 1
-            if slot.reason is not None:
-                self._forgive(slot)
-            if contextvars.copy_context() != clean:
+            slot.row, slot.calling = None, False
+            if slot.stop is not None or slot.reason is not None:
+                slot.clear()
+            if contextvars.copy_context() != clean:  # the handler left a context variable behind
+                self.running -= 1
                 self._launch(slot)
                 return
             since_pause += 1
@@ -170,32 +179,21 @@ class Lanes:
         if slot.reason is not None or row[MARK] & REQUEUED:
             endings.succeeded(self, slot, task)
             return
-        outbox, pace = self.outbox, self.pace
-        done = outbox.done.get(row[TOKEN])
+        outbox, pace, token = self.outbox, self.pace, row[TOKEN]
+        done = outbox.done.get(token)
         if done is None:
-            outbox.done[row[TOKEN]] = [row[ID]]
+            outbox.done[token] = [row[ID]]
         else:
             done.append(row[ID])
         outbox.count += 1
         took = boot() - started
         pace.run_seconds += took
         pace.runs += 1
-        task.durations["success"].observe(took)
-        task.runs["success"].observe(row[ATTEMPT])
-
-    def _begin(self, slot: Slot, row: Row, now: float) -> BoundTask:
-        self.running += 1
-        task = self.tasks[row[TASK]]
-        timeout = row[TIMEOUT]
-        slot.row, slot.since, slot.reason, slot.stop, slot.told = row, now, None, None, math.inf
-        slot.calling = slot.threaded = False
-        slot.deadline = now + (task.limit if timeout is None else timeout or math.inf)
+        task.succeeded.observe(took)
         if row[ATTEMPT] > 1:
-            task.retries += 1
+            task.runs["success"].observe(row[ATTEMPT])
         else:
-            task.first += 1
-        task.wait(row[PRIORITY], row[WAITED])
-        return task
+            task.at_first += 1
 
     async def _call(self, slot: Slot, task: BoundTask, row: Row, arguments: dict[str, Any]) -> None:
         slot.stop = Stop()
@@ -217,10 +215,6 @@ class Lanes:
             stop=slot.stop or Stop(),
             save=lambda text: self.outbox.save(row[ID], row[TOKEN], text),
         )
-
-    def _forgive(self, slot: Slot) -> None:
-        while slot.task is not None and slot.task.cancelling():
-            slot.task.uncancel()
 
     # ---- the timer ---------------------------------------------------------------------------------------------------
     def _tick(self) -> None:

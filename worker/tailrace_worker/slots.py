@@ -61,6 +61,12 @@ class Slot:
         if not self.threaded and self.task is not None:
             self.task.cancel()
 
+    def clear(self) -> None:
+        """Forget the run that ended; a cancellation that is still pending was for it."""
+        while self.reason is not None and self.task is not None and self.task.cancelling():
+            self.task.uncancel()
+        self.reason, self.stop, self.told, self.threaded = None, None, math.inf, False
+
     def stuck(self, now: float) -> bool:
         """Whether the handler still runs long after it was told to stop, or should have been told."""
         return self.row is not None and (now > self.told + STUCK_SECONDS or now > self.deadline + STUCK_SECONDS)

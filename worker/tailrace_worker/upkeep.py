@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from datetime import datetime
 from typing import Any
 
 from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
+from tailrace.maintenance import Loop, NoCounters, routines
+from tailrace.maintenance.routine import Verdict
 from tailrace.settings import WorkerSettings
 from tailrace_worker.metrics import State
 from tailrace_worker.parts import Parts
@@ -22,6 +25,27 @@ log = logging.getLogger("tailrace.worker")
 
 READ_SECONDS = 15.0
 FIRST_READ_SECONDS = 1.0
+
+
+class _Counters(NoCounters):
+    """Counts the routines' runs where metrics.py finds them; called from the maintenance thread only."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def ran(self, routine: str, result: Verdict, seconds: float) -> None:
+        """One run of a routine."""
+        self._state.runs[routine, result] = self._state.runs.get((routine, result), 0) + 1
+
+    def reclaimed(self, queue: str, result: str, evidence: str, n: int) -> None:
+        """Leases that were taken over."""
+        key = (queue, result, evidence)
+        self._state.reclaimed[key] = self._state.reclaimed.get(key, 0) + n
+
+    def dead(self, queue: str, task: str, reason: str, n: int) -> None:
+        """Jobs that a routine moved to the dead letters."""
+        key = (queue, task, reason)
+        self._state.dead[key] = self._state.dead.get(key, 0) + n
 
 
 class Upkeep:
@@ -37,11 +61,17 @@ class Upkeep:
         self._settings, self._parts, self._state = settings, parts, state
         self._stop = threading.Event()
         self._task: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin reading, and standing in on a thread of its own."""
+        """Begin reading, and standing in on a thread of its own with a connection that is open only while it looks or runs."""
         self._task = asyncio.create_task(self._reading(), name="readings")
+        loop = Loop(
+            self._parts.database,
+            routines(reaper_seconds=self._settings.reaper_seconds),
+            counters=_Counters(self._state),
+            stand_in=True,
+        )
+        threading.Thread(target=loop.run, args=(self._stop,), name="tailrace-maintenance", daemon=True).start()
 
     def stop(self) -> None:
         """End both; does not wait for a routine that is just at work: each of its steps is one statement."""
@@ -66,4 +96,6 @@ class Upkeep:
 
 
 def _reading(reading: dict[str, Any], at: float) -> dict[str, Any]:
-    return {**reading, "timestamp": at}
+    oldest = reading.get("oldest_dead_at")
+    age = max(0.0, at - datetime.fromisoformat(oldest).timestamp()) if oldest else 0.0
+    return {**reading, "timestamp": at, "oldest_dead_age_seconds": age}
