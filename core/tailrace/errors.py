@@ -169,7 +169,7 @@ def duration_seconds(value: object, *, field: str = "delay") -> float:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value) if abs(value) <= LONGEST_SECONDS else math.copysign(math.inf, value)
+        seconds = float(value) if -1 <= value <= LONGEST_SECONDS else math.inf
     else:
         raise InvalidOption(f"must be a duration, not {type(value).__name__}", field=field, hint="Give seconds or a timedelta")
     if not 0 <= seconds <= LONGEST_SECONDS:
