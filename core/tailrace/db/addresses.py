@@ -90,7 +90,7 @@ def shown(parameters: Mapping[str, str]) -> str:
     if len(ports) < len(hosts):
         ports = ports * len(hosts)
     name = parameters.get("dbname") or os.environ.get("PGDATABASE") or parameters.get("user") or os.environ.get("PGUSER") or ""
-    return ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)) + "/" + name
+    return ",".join(f"{host}:{port or '5432'}" for host, port in zip(hosts, ports, strict=False)) + "/" + name
 
 
 def _escaped(value: str) -> str:

@@ -139,12 +139,23 @@ async def _acheck(conn: psycopg.AsyncConnection[Any]) -> None:
 
 
 def _still_open(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Raise when the server has closed the session; reads what has arrived, and costs no round trip.
+    """Raise when the server has ended the session: read what has arrived meanwhile, which costs no round trip.
 
-    Twice, since the first read may find only the server's farewell and the second the end behind it.
+    The end may lag behind the farewell before it, so the farewell itself counts: a notice of severity FATAL.
     """
-    conn.pgconn.consume_input()
-    conn.pgconn.consume_input()
+    severities: list[str | None] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        severities.append(notice.severity_nonlocalized)
+
+    conn.add_notice_handler(note)
+    try:
+        conn.pgconn.consume_input()
+        conn.pgconn.is_busy()  # makes libpq look at what was read
+    finally:
+        conn.remove_notice_handler(note)
+    if "FATAL" in severities:
+        raise psycopg.OperationalError("the server has ended the session")
 
 
 def _start_anew() -> None:

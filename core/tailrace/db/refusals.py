@@ -116,7 +116,7 @@ def _without_state(exc: psycopg.Error, address: str) -> BaseException:
 
 def _unavailable(exc: psycopg.Error, address: str) -> TailraceError:
     lines = str(exc).strip().splitlines()
-    reason = exc.diag.message_primary or (lines[-1].strip() if lines else type(exc).__name__)
+    reason = exc.diag.message_primary or (lines[0].removeprefix("connection failed: ") if lines else type(exc).__name__)
     return DatabaseUnavailable(f"database {address}: {reason}", hint="Check that it runs and that address and secret are right")
 
 
