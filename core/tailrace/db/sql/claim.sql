@@ -6,10 +6,10 @@
 -- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
 -- index: job_ready, one tight range per priority; at most 2,000 entries examined per priority, filters outside that bound
 with c as materialized (
-  select j.id, j.run_at, j.priority, j.spent
+  select j.id, j.run_at, j.priority, j.spent, j.place
   from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
   cross join lateral (
-    select x.id, x.run_at, x.priority, x.attempts >= x.max_attempts as spent
+    select x.id, x.run_at, x.priority, x.attempts >= x.max_attempts as spent, x.ctid as place
     from (select s.ctid as place, s.token, s.task from tailrace.job s
           where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
             and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id)
@@ -25,8 +25,9 @@ m as materialized (
 l as (
   insert into tailrace.lease (token, worker, queue, ids)
   select %(token)s, %(worker)s, %(queue)s, array_agg(id) from c having count(*) > 0)
+-- By place, not by id: the rows are locked by this statement, so they stand still, and a thousand index descents are saved.
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
-where id = any(array(select id from c))
+where ctid = any(array(select place from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
   case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
     + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
