@@ -163,9 +163,13 @@ PAGES: dict[str, Callable[[], str]] = {
 """Each page with what makes it."""
 
 
-def stale() -> list[str]:
-    """Return the pages that differ from what the code says."""
-    return [name for name, make in PAGES.items() if not _is(ROOT / name, make())]
+def is_current(name: str) -> bool:
+    """Tell whether a page says what the code says.
+
+    Args:
+        name: One of `PAGES`.
+    """
+    return _is(ROOT / name, PAGES[name]())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -175,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: Those of the command line.
     """
     if list(arguments) == ["--check"]:
-        found = stale()
+        found = [name for name in PAGES if not is_current(name)]
         sys.stdout.writelines(f"{name} is stale: run `make docs`\n" for name in found)
         return 1 if found else 0
     for name, make in PAGES.items():

@@ -21,6 +21,10 @@ _VIEW = re.compile(r"^create (?:or replace )?view tailrace\.(\w+)", re.MULTILINE
 _COMMENT_ON_RELATION = re.compile(
     r"^comment on (table|column|view) tailrace\.(\w+)(?:\.(\w+))?\s+is\s+'((?:[^']|'')*)'", re.MULTILINE
 )
+_FOLDERS_OF_SQL = {
+    "migrations": "The steps that build the schema, in order.",
+    "sql": "The statements of the programs, as named blocks.",
+}
 _INTERNAL = re.compile(r"_v\d+$")
 
 
@@ -125,7 +129,7 @@ def tree(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         if path.is_dir():
             if any(path.glob("*.py")) or any(path.glob("*.sql")):
-                yield f"{name}/", first_sentence(path / "__init__.py")
+                yield f"{name}/", first_sentence(path / "__init__.py") or _FOLDERS_OF_SQL.get(path.name, "")
                 yield from tree(path)
         elif path.suffix:
             yield name, first_sentence(path)

@@ -40,7 +40,7 @@ async def resources() -> AsyncIterator[Resources]:
 # The waits are short, so that the demo ends soon. Against real receivers keep the default of 5 seconds and more attempts.
 @app.task(
     timeout=30,
-    retry=RetryPolicy(max_attempts=5, base=0.5, cap=60),
+    retry=RetryPolicy(max_attempts=4, base=0.5, cap=60),
     no_retry=(httpx.UnsupportedProtocol, httpx.InvalidURL),
 )
 async def deliver(ctx: JobContext[Resources], event_id: int, url: str) -> None:

@@ -12,7 +12,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column
 
 from examples.webhooks.ledger import Ledger
 
@@ -33,9 +33,9 @@ class Board:
         self._clock = clock
         self._started = clock()
         self._last_plain = float("-inf")
-        counted = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), counted, TextColumn("{task.fields[state]}"))
-        self._live = Progress(*columns, console=console, transient=True)
+        texts = ("{task.description}", "{task.completed:,.0f} of {task.total:,.0f}", "{task.fields[state]}")
+        what, counted, state = (TextColumn(text, table_column=Column(no_wrap=True)) for text in texts)
+        self._live = Progress(what, BarColumn(bar_width=16), counted, state, console=console, transient=True)
         self._bar = self._live.add_task("", total=1, state="", visible=False)
 
     @property
@@ -93,13 +93,11 @@ class Board:
         Args:
             rows: Name, figure and explanation.
         """
-        table = Table(title="Ledger", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(style="dim" if self._console.is_terminal else "")
-        for row in rows:
-            table.add_row(*row)
-        self._console.print(table)
+        self._live.update(self._bar, visible=False)
+        self._print("\nLedger")
+        for name, figure, why in rows:
+            self._print(f"  {name:<16}{figure:>7}  {why}")
+        self._print("")
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from examples.webhooks.receiver import READY
 ROOT = Path(__file__).resolve().parents[2]
 """The folder from which `examples` can be imported."""
 
-_PAUSE = 0.05
+_PAUSE = 0.1
 _CLI_SECONDS = 60.0
 _FOREIGN = ("TAILRACE_", "PG")
 _SHOWN_BYTES = 3_000

@@ -16,7 +16,6 @@ QUEUE = "webhooks"
 
 _LOOK = """
 select (select count(*) from tailrace.job where queue = %(queue)s),
-       (select count(*) from tailrace.job where queue = %(queue)s and token is not null),
        (select count(*) from tailrace.job where queue = %(queue)s and attempts > 0 and token is null),
        (select count(*) from tailrace.dead_letter where queue = %(queue)s and state = 'dead'),
        array(select id from tailrace.job where queue = %(queue)s and lost > 0)
@@ -40,13 +39,11 @@ class Sight:
 
     Attributes:
         live: Jobs that wait or run.
-        running: Those of them that a worker holds.
         retrying: Those that failed before and wait for another attempt.
         dead: Dead letters.
     """
 
     live: int
-    running: int
     retrying: int
     dead: int
 
@@ -74,11 +71,11 @@ class Witness:
 
     def look(self) -> Sight:
         """Read the queue, and note jobs that were taken over."""
-        live, running, retrying, dead, lost = self._row(_LOOK, queue=QUEUE)
+        live, retrying, dead, lost = self._row(_LOOK, queue=QUEUE)
         self.taken_over.update(lost)
         if self.victim is not None:
             self.held.update(self.held_by(self.victim))
-        return Sight(live, running, retrying, dead)
+        return Sight(live, retrying, dead)
 
     def held_by(self, worker: str) -> list[int]:
         """Return the ids of the jobs in a worker's leases; its id begins with the name and ends at random."""

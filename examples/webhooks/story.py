@@ -26,6 +26,7 @@ _DATABASE = "webhooks_demo"
 _ABANDONED = 20
 _KILL_AT = 0.4  # of the deliveries
 _PHASE_SECONDS = 120.0
+_SHOWN_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,9 @@ class Demo:
             return []
         self._board.show("\n$ tailrace dead-letters requeue ID… --yes")
         arguments = ("dead-letters", "requeue", *(str(job) for job in dead), "--yes")
-        self._board.show(run_cli(*arguments, environment=self._environment) + "\n")
+        lines = run_cli(*arguments, environment=self._environment).splitlines()
+        more = [f"… and {len(lines) - _SHOWN_LINES} more"] if len(lines) > _SHOWN_LINES else []
+        self._board.show("\n".join([*lines[:_SHOWN_LINES], *more, ""]))
         return dead
 
     # ---- inside ------------------------------------------------------------------------------------------------------
@@ -199,8 +202,7 @@ class Demo:
         """Look at both records and show the figures; returns how many events were delivered, and the queue."""
         sight = self._witness.look()
         delivered = count_accepted(self._record)
-        waits = f"{sight.running} running, {sight.retrying} to be tried again"
-        state = f"{sight.live:,} jobs left: {waits}; {sight.dead} dead letters"
+        state = f"{sight.live:,} left, {sight.retrying} to retry, {sight.dead} dead"
         self._board.move("delivered", delivered, self._options.events, state)
         return delivered, sight
 

@@ -44,7 +44,7 @@ def test_the_ledger_is_printed_with_each_figure():
     text = out.getvalue()
     figures = {"enqueued": "2,000", "lost": "0", "recovered": "40", "delivered twice": "3", "seconds": "23.4"}
     for name, figure in figures.items():
-        assert any(line.startswith(name) and figure in line.split() for line in text.splitlines()), text
+        assert any(line.strip().startswith(name) and figure in line.split() for line in text.splitlines()), text
     assert "killed before it could say so" in text
 
 
