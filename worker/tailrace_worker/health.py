@@ -70,7 +70,7 @@ class Health:
             raise InvalidOption(
                 f"cannot listen on {host}:{port}: {error.strerror}", field="metrics_port", hint="Give a free port, or 0 for any"
             ) from error
-        threading.Thread(target=self._server.serve_forever, name="tailrace-health", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="tailrace-health", daemon=True).start()
         chosen = int(self._server.server_port)
         log.info("serving metrics and health", extra={"event": Event.METRICS_LISTENING, "host": host, "port": chosen})
         return chosen

@@ -120,6 +120,16 @@ class Heartbeat(threading.Thread):
             self.beat_soon(**changes)
             return self._turn.wait_for(lambda: self._beats >= wanted or self._stopped.is_set(), timeout) and self._beats >= wanted
 
+    @property
+    def beaten(self) -> bool:
+        """Whether a beat was confirmed."""
+        return self._beats > 0
+
+    def wait_first(self, timeout: float) -> bool:
+        """Wait for the first confirmed beat, at most `timeout` seconds."""
+        with self._turn:
+            return self._turn.wait_for(lambda: self.beaten or self._stopped.is_set(), timeout) and self.beaten
+
     def stop(self) -> None:
         """End the thread; does not wait."""
         self._stopped.set()

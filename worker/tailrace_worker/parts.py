@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.app import App
 from tailrace.db import AsyncConnection, OperationalError, errors
 from tailrace.db.migrate import acheck
-from tailrace.errors import TailraceError
+from tailrace.errors import SchemaTooOld, TailraceError
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
 from tailrace_worker import endings
@@ -93,6 +93,7 @@ class Parts:
         self.news = News(self.consumers, self.gate)
         self.heartbeat: Heartbeat | None = None
         self._held_then: set[int] = set()
+        self._say_at, self._said = 0.0, ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._on_fatal: Callable[[BaseException], None] = lambda _: None
@@ -115,27 +116,30 @@ class Parts:
         Raises:
             TailraceError: Waiting will not help: the schema is too new for this release.
         """
-        pause, say_at, said = 0.2, 0.0, ""
+        pause = 0.2
         while not stop.is_set():
-            try:
-                await self.work.open()
-                await self.ear.open()
-            except _FAULTS as error:
-                await self.work.close()
-                if isinstance(error, TailraceError) and not error.retryable:
-                    raise
-                text = str(error)
-                if boot() >= say_at or text != said:
-                    log.warning(
-                        "waiting: %s", text, extra={"event": Event.SCHEMA_UNFIT if "migrat" in text else Event.DATABASE_AWAY}
-                    )
-                    say_at, said = boot() + SAY_AGAIN_SECONDS, text
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), pause)
-                pause = min(2.0, pause * 1.5)
-            else:
+            opened = await asyncio.gather(self.work.open(), self.ear.open(), return_exceptions=True)
+            failed = [r for r in opened if isinstance(r, BaseException)]
+            if not failed:
                 return True
+            await self.work.close()
+            await self.ear.close()
+            for error in failed:
+                if not isinstance(error, _FAULTS) or (isinstance(error, TailraceError) and not error.retryable):
+                    raise error
+            self._say(failed[0])
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+            pause = min(2.0, pause * 1.5)
         return False
+
+    def _say(self, error: BaseException) -> None:
+        """Why it waits: when the reason changes, and each minute."""
+        text = str(error)
+        if boot() >= self._say_at or text != self._said:
+            event = Event.SCHEMA_UNFIT if isinstance(error, SchemaTooOld) else Event.DATABASE_AWAY
+            log.warning("waiting: %s", text, extra={"event": event})
+            self._say_at, self._said = boot() + SAY_AGAIN_SECONDS, text
 
     async def _check(self, conn: AsyncConnection) -> None:
         await acheck(conn, self.database)
@@ -163,11 +167,11 @@ class Parts:
             failed=self._beat_failed,
         )
         self.heartbeat.start()
-        while not await asyncio.to_thread(self.heartbeat.beat_and_wait, 5.0):
-            if self.work.stopped.is_set():
-                return
         for consumer in self.consumers:
             await consumer.load()
+        while not self.heartbeat.beaten and not self.work.stopped.is_set():
+            await asyncio.to_thread(self.heartbeat.wait_first, 1.0)
+        for consumer in self.consumers:
             consumer.lanes.start(resources)
             self._spawn(consumer.run(), f"queue {consumer.queue}")
             self._spawn(consumer.rescan.run(), f"rescan {consumer.queue}")
