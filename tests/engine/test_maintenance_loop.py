@@ -259,17 +259,10 @@ def test_a_failed_run_is_not_standing_in() -> None:
 
 def test_one_of_two_workers_runs_the_routines_and_a_real_runner_takes_over(rows: Rows, place: Database, running: Any) -> None:
     """Without a controller workers run the routines; gaps stay below three intervals, so the reaper stays steady."""
-    seen: dict[str, list[float]] = {"a": [], "b": []}
+    seen: dict[str, list[RoutineResult]] = {"a": [], "b": []}
     stops = {
-        name: running(
-            Loop(
-                place,
-                routines(["reaper"], reaper_seconds=1),
-                stand_in=True,
-                on_result=lambda r, name=name: seen[name].append(time.monotonic()),
-            )
-        )
-        for name in seen
+        name: running(Loop(place, routines(["reaper"], reaper_seconds=1), stand_in=True, on_result=ticks.append))
+        for name, ticks in seen.items()
     }
     eventually(lambda: max(len(s) for s in seen.values()) >= 4, what="four ticks of one")
     one = max(seen, key=lambda name: len(seen[name]))

@@ -60,7 +60,7 @@ def test_an_until_far_ahead_counts_as_one_lease(rows: Rows) -> None:
     rows.worker("sane", until=100)
     rows.running()
     assert rows.reap()["leases"] == 0
-    left = dict(
+    left: dict[str, float] = dict(
         rows.conn.execute("select id, extract(epoch from until - clock_timestamp())::float8 from tailrace.worker").fetchall()
     )
     assert 55 < left["w"] <= 60

@@ -136,18 +136,16 @@ begin
                     where x.result = 'dead' or (x.requeues > 0 and x.result in ('succeeded', 'dropped', 'cancelled', 'expired', 'replaced')));
   if cardinality(v_letter) > 0 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) order by d.job_id for update skip locked);
-    v_busy := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter)
+    -- `reason` keeps the planner from reading all of another index that has the id in it
+    v_busy := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.reason is not null
                     except select h from unnest(v_held) h);
-    select array_agg(j.id), array_agg(d.job_id) into v_newer, v_older
-      from tailrace.job j
-      cross join lateral (select d.job_id from tailrace.dead_letter d
-                          where d.tenant = j.tenant and d.queue = j.queue and d.task = j.task and d.key = j.key
-                            and d.state = 'dead' and d.job_id <> j.id limit 1) d
-      where j.id = any (v_letter) and j.key is not null
-        and j.id <> all (array(select x.id from unnest(v) x where x.result = 'succeeded'));
+    select array_agg(o.newer), array_agg(o.older) into v_newer, v_older
+      from tailrace.superseded_v1(array(select x.id from unnest(v) x where x.result <> 'succeeded' and x.id = any (v_letter))) o;
     if v_older is not null then
+      -- written so that no partial index on state = 'dead' offers itself
       v_held := array(select d.job_id from tailrace.dead_letter d
-                      where d.job_id = any (v_older) and d.state = 'dead' order by d.job_id for update skip locked);
+                      where d.job_id = any (v_older) and d.state <> 'requeued' and d.state <> 'resolved'
+                      order by d.job_id for update skip locked);
       v_busy := v_busy || array(select p.newer from unnest(v_newer, v_older) p(newer, older) where p.older <> all (v_held));
     end if;
     if cardinality(v_busy) > 0 then
@@ -189,6 +187,26 @@ begin
   end if;
 
   return query select x.id, x.result from unnest(v) x union all select b, 'busy' from unnest(v_busy) b;
+end $$;
+
+-- Dead letters of the same tenant, queue, task and key as these jobs. Planned at each call: a plan kept from the time when
+-- there were no dead letters may have chosen the index on the queue alone.
+create function tailrace.superseded_v1(ids bigint[]) returns table (newer bigint, older bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+  if exists (select from tailrace.job j where j.id = any (ids) and j.key is not null) then
+    return query
+      select j.id, d.job_id
+      from tailrace.job j
+      cross join lateral (select o.job_id from tailrace.dead_letter o
+                          where o.tenant = j.tenant and o.queue = j.queue and o.task = j.task and o.key = j.key
+                            and o.state = 'dead' and o.job_id <> j.id limit 1) d
+      where j.id = any (ids) and j.key is not null;
+  end if;
 end $$;
 
 -- The dead letters of conclude_v1, all of them locked or not there yet: superseded ones are resolved first (the unique

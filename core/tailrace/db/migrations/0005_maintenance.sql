@@ -125,7 +125,7 @@ end $$;
 create function tailrace.walk_v1(after bigint default null, slice int default 1000) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_nestloop = off set jit = off
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
@@ -214,7 +214,7 @@ end $$;
 create function tailrace.audit_requeued_v1(batch int default 1000) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
@@ -251,7 +251,7 @@ end $$;
 create function tailrace.statistics_v1(fold int default 20000) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
@@ -325,7 +325,7 @@ $$;
 create function tailrace.dead_counts_v1(queue text, last jsonb) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = off set jit = off
+set enable_seqscan = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_variable
 declare
@@ -351,7 +351,7 @@ end $$;
 create function tailrace.housekeeping_v1() returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
