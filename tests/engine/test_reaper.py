@@ -129,6 +129,23 @@ def test_sixty_and_more_leases_go_in_batches(rows: Rows) -> None:
     assert (taken, after, rows.leases(), rows.count("job", "lost = 1")) == (65, None, set(), 130)
 
 
+def test_large_leases_go_in_several_transactions(rows: Rows) -> None:
+    """A batch is bounded in jobs as well as in leases."""
+    rows.worker(until=-0.01)
+    rows.conn.execute(
+        """insert into tailrace.job (queue, task, payload, attempts, token)
+           select 'q', 't', '{}', 1, n / 2000 + 1 from generate_series(0, 7999) n"""
+    )
+    rows.conn.execute(
+        """insert into tailrace.lease (token, worker, queue, ids)
+           select token, 'w', 'q', array_agg(id) from tailrace.job group by 1"""
+    )
+    first = rows.reap()
+    assert (first["leases"], first["next"], results(first)) == (3, 3, {"lost": 6000})
+    second = rows.reap(after=first["next"])
+    assert (second["leases"], second["next"], rows.count("lease")) == (1, None, 0)
+
+
 @pytest.mark.parametrize("how", ["finished", "claimed again"])
 def test_a_job_that_is_just_being_finished_is_not_dragged_back(rows: Rows, other: Rows, how: str) -> None:
     """a1: B changes nothing of a row that A is finishing, or has given back and C claimed; other rows are recovered."""

@@ -58,8 +58,8 @@ begin
   return v_ended;
 end $$;
 
--- One batch of the reaper: takes over leases of workers whose `until` has passed, at most `batch` of them, from the token
--- `after` on. The worker rows are locked and their `until` is read again under the lock, so a heartbeat either comes first
+-- One batch of the reaper: takes over leases of workers whose `until` has passed, at most `batch` of them and some 5,000
+-- jobs, from the token `after` on. The worker rows are locked and their `until` is read again under the lock, so a heartbeat either comes first
 -- and keeps its leases or waits for this statement. An `until` more than two leases ahead (the clock stepped back) is
 -- brought down to one lease.
 -- Returns {"steady", "workers", "leases", "skipped", "rows": [counted_v1], "ended_sessions", "next": token or null}.
@@ -73,6 +73,7 @@ declare
   v_now     timestamptz := clock_timestamp();
   v_steady  timestamptz;
   v_dead    text[];
+  v_all     bigint[];
   v_tokens  bigint[];
   v_longest real;
   v_ended   int := 0;
@@ -94,13 +95,17 @@ begin
                   where w.until < v_now and v_now - v_steady >= w.lease_seconds * interval '1 second'
                     and exists (select from tailrace.lease l where l.worker = w.id offset 0)
                   order by w.id for no key update skip locked);
-  v_tokens := array(select t.token from (
+  v_all := array(select t.token from (
       select l.token from tailrace.lease l where l.worker = any (v_dead)
       union all   -- leases whose worker has no row: a living one writes it again with its next beat
       select l.token from tailrace.lease l
       where l.claimed_at < v_now - interval '60 seconds' and v_now - v_steady >= interval '60 seconds'
         and not exists (select from tailrace.worker w where w.id = l.worker offset 0)) t
     where after is null or t.token > after order by t.token limit batch);
+  v_tokens := array(select t.token from (
+      select l.token, sum(cardinality(l.ids)) over (order by l.token) - cardinality(l.ids) as before
+      from tailrace.lease l where l.token = any (v_all)) t
+    where t.before < 5000 order by t.token);   -- a transaction stays short, whatever the size of the leases
   if cardinality(v_tokens) > 0 then
     v_result := tailrace.take_over_v1(v_tokens, null, 'the lease of the worker expired');
   end if;
@@ -112,7 +117,8 @@ begin
   end if;
   return v_result || jsonb_build_object('steady', v_now - v_steady >= v_longest * interval '1 second',
     'workers', cardinality(v_dead), 'ended_sessions', v_ended,
-    'next', case when cardinality(v_tokens) = batch then v_tokens[batch] end);
+    'next', case when cardinality(v_all) = batch or cardinality(v_tokens) < cardinality(v_all)
+                 then v_tokens[cardinality(v_tokens)] end);
 end $$;
 
 -- One slice of the walk over the job table by primary key: sweep and audit.
