@@ -21,7 +21,7 @@ BENCHES: dict[str, Callable[[Lab, Options], Outcome]] = {
     "future": future.run,
     "head": head.run,
 }
-ROUNDS = 3
+ROUNDS = 5
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -32,6 +32,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="jobs of a measured stretch (default: the benchmark's own)")
     parser.add_argument("--quick", action="store_true", help="a small run that shows that it works; its figures mean nothing")
     parser.add_argument("--data", type=Path, help="folder for the server's data, on the disk to measure (default: temporary)")
+    parser.add_argument("--record", type=Path, help="file to which the JSON line is appended, for bench.write_up")
     options = parser.parse_args(arguments)
     for name in ("rounds", "jobs"):
         if (value := getattr(options, name)) is not None and value < 1:
@@ -48,10 +49,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with Server(parent=parsed.data) as server, Lab(server) as lab:
             outcome = BENCHES[parsed.name](lab, options)
-            show(parsed.name, rounds, outcome, machine(server, load_before=before))
+            line = show(parsed.name, rounds, outcome, machine(server, load_before=before))
     except (EmbeddedPostgresError, ChildError, RunError) as error:
         print(f"bench {parsed.name}: {error}", file=sys.stderr)
         return 1
+    if parsed.record:
+        with parsed.record.open("a", encoding="utf-8") as record:
+            record.write(line + "\n")
     return 0
 
 

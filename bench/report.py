@@ -83,8 +83,8 @@ def machine(server: Server, *, load_before: float) -> dict[str, Any]:
     }
 
 
-def show(bench: str, rounds: int, outcome: Outcome, where: dict[str, Any]) -> None:
-    """Print the tables, the ratios and, last, the JSON object."""
+def show(bench: str, rounds: int, outcome: Outcome, where: dict[str, Any]) -> str:
+    """Print the tables, the ratios and, last, the JSON object; returns that last line."""
     for table in outcome.tables:
         print(table.text(), end="\n\n")
     summary = Table(title="Ratios and figures (medians of the rounds)", headings=["name", "value"])
@@ -97,4 +97,6 @@ def show(bench: str, rounds: int, outcome: Outcome, where: dict[str, Any]) -> No
         "figures": {name: round(value, 4) for name, value in outcome.figures.items()},
         "ratios": {name: round(value, 4) for name, value in outcome.ratios.items()},
     }
-    print(json.dumps(result), flush=True)
+    line = json.dumps(result)
+    print(line, flush=True)
+    return line

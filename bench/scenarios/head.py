@@ -1,12 +1,14 @@
 """head: whether rows that a worker must pass by at the head of the queue cost the jobs behind them anything.
 
-Two kinds: jobs of tasks that no worker knows, and jobs that run in another worker. A first worker
+Two kinds: jobs of tasks that no worker knows, and jobs that run in other workers. A first worker
 has met them, as in a queue that lives; the cost of the very first look is a figure of its own.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
+from bench.children import Child
 from bench.report import Outcome, Table, ratio
 from bench.runs import Drained, Lab, RunError
 from bench.scenarios import Options, drain
@@ -15,6 +17,8 @@ from bench.sides import CONTROL, ours
 JOBS, QUICK_JOBS = 100_000, 2_000
 UNKNOWN, QUICK_UNKNOWN = 300_000, 10_000
 RUNNING, QUICK_RUNNING = 10_000, 200
+MAX_SLOTS = 1_000
+"""Most slots that a worker takes: 10,000 running jobs need ten of them."""
 WARM_JOBS = 1_000
 WARM_LINGER_SECONDS = 1.0
 """Floors are stored each 250 ms; a worker that has lived this long has left one."""
@@ -45,25 +49,31 @@ def unknown(lab: Lab, options: Options, *, warm: bool = True) -> Drained:
 
 
 def running(lab: Lab, options: Options) -> Drained:
-    """Drain a queue whose head runs in another, living worker."""
+    """Drain a queue whose head runs in other, living workers."""
     number = options.scaled(RUNNING, QUICK_RUNNING)
     database = lab.fresh(ours())
     with lab.server.connect(database) as connection:
         connection.execute(CONTROL["ours_held_open"], (number,))
-        with lab.worker(ours(slots=number), database) as busy:
-            busy.wait_ready()
-            busy.go()
-            deadline = time.monotonic() + CLAIM_SECONDS
-            while _count(connection.execute(CONTROL["ours_running"]).fetchone()) < number:
-                busy.check()
-                if time.monotonic() > deadline:
-                    raise RunError(f"the busy worker did not claim {number} jobs within {CLAIM_SECONDS:.0f} s")
-                time.sleep(0.05)
-            return _measure(lab, database, jobs=options.number(JOBS, QUICK_JOBS), warm=True)
+    with ExitStack() as stack:
+        side = ours(slots=min(number, MAX_SLOTS))
+        busy = [stack.enter_context(lab.worker(side, database)) for _ in range(-(-number // MAX_SLOTS))]
+        for child in busy:
+            child.wait_ready()
+            child.go()
+        _await_running(lab, database, busy, number)
+        return _measure(lab, database, jobs=options.number(JOBS, QUICK_JOBS), warm=True)
 
 
-def _count(row: tuple[int, ...] | None) -> int:
-    return row[0] if row else 0
+def _await_running(lab: Lab, database: str, busy: list[Child], number: int) -> None:
+    """Wait until all the jobs at the head run."""
+    deadline = time.monotonic() + CLAIM_SECONDS
+    with lab.server.connect(database) as connection:
+        while (row := connection.execute(CONTROL["ours_running"]).fetchone()) is None or row[0] < number:
+            for child in busy:
+                child.check()
+            if time.monotonic() > deadline:
+                raise RunError(f"the busy workers did not claim {number} jobs within {CLAIM_SECONDS:.0f} s")
+            time.sleep(0.05)
 
 
 def run(lab: Lab, options: Options) -> Outcome:

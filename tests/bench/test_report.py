@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from bench import write_up
 from bench.report import Outcome, Table, median, quantile, ratio, show
 
 
@@ -42,3 +43,30 @@ def test_the_last_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) ->
         "figures": {"pg_us": 5.5},
         "ratios": {"drain_1": 0.8124},
     }
+
+
+def test_the_page_gets_the_newest_run_of_each_name_and_keeps_the_rest() -> None:
+    where = {
+        "cores": 2,
+        "memory_mb": 4096,
+        "system": "Linux",
+        "python": "3.11",
+        "postgresql": "18.6",
+        "at": "2026-01-02T03:04:05Z",
+    }
+    lines = [
+        json.dumps({"bench": "drain", "rounds": 3, "machine": where, "figures": {"pg_us": 5.5}, "ratios": {"drain_1": value}})
+        for value in (0.5, 0.8)
+    ]
+    text = write_up.table(write_up.newest(lines))
+    assert "| drain, 1 process, to ceil | 0.80 | ≥ 0.75 | `make bench NAME=drain` | 3 |" in text
+    assert "0.50" not in text
+    page = write_up.put_into(f"before\n{write_up.BEGIN}\nold\n{write_up.END}\nafter\n", text)
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no lines"):
+        write_up.put_into("nothing here", "table")
