@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 import click
 
@@ -36,6 +37,10 @@ _MODULES = {
 }
 
 
+class _ReaderGone(Exception):
+    """Takes the place of BrokenPipeError, which click would turn into status 1."""
+
+
 class _Groups(click.Group):
     """Imports the module of a command when it is asked for."""
 
@@ -48,6 +53,13 @@ class _Groups(click.Group):
         if cmd_name not in self.commands and cmd_name in _MODULES:
             import_module(f"tailrace_cli.{_MODULES[cmd_name]}").add_to(self)
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGone from None
 
 
 @click.group(
@@ -94,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             list(sys.argv[1:] if arguments is None else arguments), "tailrace", standalone_mode=False, obj=invocation
         )
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except (_ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.DONE
     except SystemExit as ended:
