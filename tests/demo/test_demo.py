@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import tempfile
@@ -44,17 +45,15 @@ def wait_until_says(demo: RealProcess, text: str) -> None:
 def test_a_run_adds_up_and_leaves_nothing_behind(process: StartProcess, state: Path):
     """CJ-05, BF-08: what a killed worker held is run by another."""
     demo = start(process, state, *FEWER)
-    wait_until_says(demo, "starts 2 workers")
+    wait_until_says(demo, "kills ")
     started = family(demo)
     assert demo.wait(150) == 0, demo.output
     assert "The ledger adds up" in demo.output
-    ledger = [line for line in demo.output.split("Ledger")[1].splitlines() if line.strip()]
-    figures = {line.split("  ")[0].strip(): line.split()[1:] for line in ledger}
-    assert figures["enqueued"][0] == "300"
-    assert figures["delivered"][0] == "300"
-    assert figures["dead"][0] == figures["requeued"][0] == "3"
-    assert figures["lost"][0] == "0"
-    assert int(figures["recovered"][0]) > 0
+    figures = dict(re.findall(r"^  (\S.*?)\s{2,}([\d,.]+)  ", demo.output.split("Ledger")[1], re.MULTILINE))
+    assert figures["enqueued"] == figures["delivered"] == "300"
+    assert figures["dead"] == figures["requeued"] == "3"
+    assert figures["lost"] == "0"
+    assert int(figures["recovered"]) > 0
     assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -62,7 +61,7 @@ def test_a_run_adds_up_and_leaves_nothing_behind(process: StartProcess, state: P
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_all_it_started(process: StartProcess, state: Path, number: signal.Signals):
-    demo = start(process, state)
+    demo = start(process, state, *FEWER)
     wait_until_says(demo, "starts 2 workers")
     eventually(lambda: len(family(demo)) >= 4, 30, what="server, receiver and workers")
     started = family(demo)
@@ -75,9 +74,9 @@ def test_an_interrupted_run_ends_all_it_started(process: StartProcess, state: Pa
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_two_runs_do_not_share_a_folder(process: StartProcess, state: Path):
-    first = start(process, state)
-    wait_until_says(first, "enqueues")
-    second = start(process, state)
+    first = start(process, state, *FEWER)
+    wait_until_says(first, "creates the tables")
+    second = start(process, state, *FEWER)
     assert second.wait(30) == 1
     assert "another demo runs in" in second.output
     assert first.running
