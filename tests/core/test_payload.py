@@ -40,7 +40,7 @@ class Point:
 
 
 @app.task
-async def typed(  # noqa: ASYNC124
+async def typed(
     ctx: JobContext[Any],
     when: datetime,
     path: Path,

@@ -77,4 +77,4 @@ def test_a_wrong_field_is_named(field: str, value: Any) -> None:
 
 def test_bands_are_high_first() -> None:
     assert list(Priority) == sorted(Priority, reverse=True)
-    assert Priority.BULK_DEFAULT == 0
+    assert int(Priority.BULK_DEFAULT) == 0

@@ -1,0 +1,307 @@
+"""Every bad input, by the library, by the SQL functions and by a plain INSERT: refused by name, nothing stored."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace import InvalidOption, InvalidPayload, NewJob, TailraceError
+from tailrace.db.refusals import translate
+from tests.enqueue.conftest import Shop
+from tests.rig.servers import Connection, RigDatabase, Server
+
+FIXED = timezone(timedelta(hours=-14))
+
+
+# Nothing is ever stored here, so the tests of this module share one database.
+@pytest.fixture(scope="module")
+def database(server: Server) -> Iterator[RigDatabase]:
+    made = server.migrated()
+    yield made
+    server.drop(made)
+
+
+@pytest.fixture(scope="module")
+def conn(database: RigDatabase) -> Iterator[Connection]:
+    with database.connect() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop(database: RigDatabase) -> Iterator[Shop]:
+    made = Shop(database.dsn)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("TAILRACE_DATABASE_URL", "TAILRACE_DATABASE_URL_FILE", "TAILRACE_SCHEMA"):
+            patch.delenv(name, raising=False)
+        with made.app:
+            yield made
+
+
+@contextmanager
+def refused(database: RigDatabase, field: str, kind: type[TailraceError] = InvalidOption) -> Iterator[None]:
+    with pytest.raises(kind) as found:
+        yield
+    assert found.value.field == field
+    assert str(found.value).startswith(f"{field}: ")
+    assert found.value.hint
+    assert not found.value.retryable
+    assert database.value("select count(*) from tailrace.job") == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ("priority", {"priority": 1001}),
+        ("priority", {"priority": -1001}),
+        ("priority", {"priority": 1.5}),
+        ("priority", {"priority": True}),
+        ("priority", {"priority": "high"}),
+        ("delay", {"delay": -1}),
+        ("delay", {"delay": math.inf}),
+        ("delay", {"delay": math.nan}),
+        ("delay", {"delay": "1 minute"}),
+        ("delay", {"delay": timedelta(days=367)}),
+        ("run_at", {"run_at": datetime(2030, 1, 1)}),  # noqa: DTZ001 - naive is the point
+        ("run_at", {"run_at": datetime.max.replace(tzinfo=FIXED)}),
+        ("run_at", {"run_at": "2030-01-01T00:00:00Z"}),
+        ("run_at", {"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}),
+        ("key", {"key": ""}),
+        ("key", {"key": "é" * 257}),
+        ("key", {"key": "a\0"}),
+        ("key", {"key": "\ud800"}),
+        ("key", {"key": 5}),
+        ("tenant", {"tenant": "é" * 65}),
+        ("tenant", {"tenant": 5}),
+        ("queue", {"queue": ""}),
+        ("queue", {"queue": "é" * 65}),
+        ("queue", {"queue": "a\0"}),
+        ("on_duplicate", {"on_duplicate": "repalce"}),
+        ("on_duplicate", {"on_duplicate": "after"}),
+        ("max_attempts", {"max_attempts": 0}),
+        ("max_attempts", {"max_attempts": 2**31}),
+        ("max_attempts", {"max_attempts": 2.0}),
+        ("retry", {"retry": {"base": 5}}),
+        ("timeout", {"timeout": -1}),
+        ("timeout", {"timeout": True}),
+        ("expires_in", {"expires_in": 0}),
+        ("expires_in", {"expires_in": 5, "delay": 10}),
+        ("meta", {"meta": {"a": "x" * 8192}}),
+        ("meta", {"meta": [1]}),
+        ("meta.a", {"meta": {"a": math.nan}}),
+        ("meta.a[0]", {"meta": {"a": ["\0"]}}),
+        ("meta.a", {"meta": {"a": {1, 2}}}),
+        ("serial_group", {"serial_group": "g"}),
+        ("group_order", {"group_order": "strict"}),
+        ("keep_result", {"keep_result": 60}),
+        ("prio", {"prio": 1}),
+    ],
+)
+def test_the_library_names_a_wrong_option(shop: Shop, database: RigDatabase, field: str, options: dict[str, Any]) -> None:
+    """FQ-15 for max_attempts; case f1 for run_at."""
+    words: Any = shop.plain
+    with refused(database, field):
+        words.using(**options).enqueue()
+    if field not in ("serial_group", "group_order", "keep_result", "prio"):
+        with refused(database, field):
+            shop.app.enqueue_many([NewJob("plain"), NewJob("plain", **options)])
+
+
+@pytest.mark.parametrize(
+    ("field", "task", "payload"),
+    [
+        ("payload", "plain", [1]),
+        ("payload", "plain", None),
+        ("payload", "plain", {1: 2}),
+        ("payload.a", "plain", {"a": math.nan}),
+        ("payload.a.b[1]", "plain", {"a": {"b": [1, math.inf]}}),
+        ("payload.a", "plain", {"a": "\0"}),
+        ("payload.a", "plain", {"a": "\udc80"}),
+        ("payload.a", "plain", {"a": {1, 2}}),
+        ("payload.a", "plain", {"a": b"bytes"}),
+        ("payload.a", "plain", {"a": datetime(2030, 1, 1, tzinfo=UTC)}),
+        ("payload.a", "plain", {"a": 10**5000}),
+        ("payload", "plain", {"a": "x" * 262_144}),
+        ("payload", "plain", {"a": "x" * 50_000_000}),
+    ],
+    ids=range(13),
+)
+def test_a_job_by_name_is_checked_as_json(shop: Shop, database: RigDatabase, field: str, task: str, payload: Any) -> None:
+    """Cases e1, e3, e4."""
+    with refused(database, field, InvalidPayload):
+        shop.app.enqueue(NewJob(task, payload))
+
+
+@pytest.mark.parametrize("task", ["", "é" * 101, "a\0", 5])
+def test_a_task_has_a_name(shop: Shop, database: RigDatabase, task: Any) -> None:
+    with refused(database, "task"):
+        shop.app.enqueue(NewJob(task))
+
+
+SQL_OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("priority", {"priority": 1001}),
+    ("priority", {"priority": 1.5}),
+    ("priority", {"priority": "1"}),
+    ("delay", {"delay": -1}),
+    ("delay", {"delay": "-1 s"}),
+    ("delay", {"delay": "soon"}),
+    ("delay", {"delay": "infinity"}),
+    ("delay", {"delay": True}),
+    ("delay", {"delay": 1e30}),
+    ("run_at", {"run_at": "infinity"}),
+    ("run_at", {"run_at": "-infinity"}),
+    ("run_at", {"run_at": "20000-01-01T00:00:00Z"}),
+    ("run_at", {"run_at": "0001-01-01T00:00:00+00:00 BC"}),
+    ("run_at", {"run_at": "2030-01-01"}),
+    ("run_at", {"run_at": "2030-01-01T10:00:00"}),
+    ("run_at", {"run_at": "yesterday-ish"}),
+    ("run_at", {"run_at": 5}),
+    ("run_at", {"run_at": "2030-01-01T00:00:00Z", "delay": 1}),
+    ("max_attempts", {"max_attempts": 0}),
+    ("max_attempts", {"max_attempts": 2**31}),
+    ("key", {"key": ""}),
+    ("key", {"key": "é" * 257}),
+    ("key", {"key": 5}),
+    ("tenant", {"tenant": "é" * 65}),
+    ("tenant", {"tenant": ["a"]}),
+    ("meta", {"meta": [1]}),
+    ("meta", {"meta": {"a": "x" * 8192}}),
+    ("timeout", {"timeout": "2 years"}),
+    ("expires_in", {"expires_in": 0}),
+    ("expires_in", {"expires_in": "5 s", "delay": "10 s"}),
+    ("on_duplicate", {"on_duplicate": "repalce"}),
+    ("on_duplicate", {"on_duplicate": "after"}),
+    ("on_duplicate", {"on_duplicate": 5}),
+    ("backoff", {"backoff": 5}),
+    ("backoff", {"backoff": {"base": -1}}),
+    ("backoff", {"backoff": {"strategy": "linear"}}),
+    ("backoff.steps", {"backoff": {"steps": 3}}),
+    ("trace", {"trace": 5}),
+    ("defaults", {"defaults": 5}),
+    ("priority", {"defaults": {"priority": 5000}}),
+    ("serial_group", {"serial_group": "g"}),
+    ("group_order", {"group_order": "strict"}),
+    ("keep_result", {"keep_result": 60}),
+    ("prio", {"prio": 1}),
+]
+
+
+def enqueue(conn: Connection, *, queue: Any = "q", task: Any = "t", payload: Any = "{}", options: Any = "{}") -> Any:
+    """Call the function as another language would, and translate its refusal as our driver does."""
+    try:
+        return conn.execute(
+            "select id, outcome from tailrace.enqueue(%s, %s, %s, %s)", [queue, task, payload, options]
+        ).fetchall()
+    except psycopg.Error as problem:
+        raise translate(problem, address="x") from problem
+
+
+@pytest.mark.parametrize(("field", "options"), SQL_OPTIONS)
+def test_the_function_names_a_wrong_option(conn: Connection, database: RigDatabase, field: str, options: dict[str, Any]) -> None:
+    """Case f1 among them; SQLSTATE TR002 with COLUMN and HINT."""
+    with refused(database, field):
+        enqueue(conn, options=json.dumps(options))
+    jobs = [{"queue": "q", "task": "t", "payload": {}}, {"queue": "q", "task": "t", "payload": {}, **options}]
+    with pytest.raises(psycopg.Error) as problem:
+        conn.execute("select * from tailrace.enqueue_many(%s)", [json.dumps(jobs)])
+    assert problem.value.sqlstate == "TR002"
+    assert problem.value.diag.column_name == f"jobs[1].{field}"
+    assert problem.value.diag.message_hint
+    assert database.value("select count(*) from tailrace.job") == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "arguments"),
+    [
+        ("queue", InvalidOption, {"queue": ""}),
+        ("queue", InvalidOption, {"queue": None}),
+        ("queue", InvalidOption, {"queue": "é" * 65}),
+        ("task", InvalidOption, {"task": ""}),
+        ("task", InvalidOption, {"task": None}),
+        ("task", InvalidOption, {"task": "é" * 101}),
+        ("options", InvalidOption, {"options": "[]"}),
+        ("options", InvalidOption, {"options": "5"}),
+        ("payload", InvalidPayload, {"payload": None}),
+        ("payload", InvalidPayload, {"payload": "null"}),
+        ("payload", InvalidPayload, {"payload": "[]"}),
+        ("payload", InvalidPayload, {"payload": '"text"'}),
+        ("payload", InvalidPayload, {"payload": json.dumps({"a": "x" * 262_144})}),
+        ("payload", InvalidPayload, {"payload": '{"a": "\\u0000"}'}),
+        ("payload", InvalidPayload, {"payload": '{"a": "\\ud800"}'}),
+        ("payload", InvalidPayload, {"payload": '{"a": NaN}'}),
+    ],
+)
+def test_the_function_names_a_wrong_argument(
+    conn: Connection, database: RigDatabase, field: str, kind: type[TailraceError], arguments: dict[str, Any]
+) -> None:
+    """Cases e1 to e4."""
+    with refused(database, field, kind):
+        enqueue(conn, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("field", "jobs"),
+    [
+        ("jobs", {"a": 1}),
+        ("jobs", None),
+        ("jobs[0]", [5]),
+        ("jobs[1].payload", [{"queue": "q", "task": "t", "payload": {}}, {"queue": "q", "task": "t"}]),
+        ("jobs[1].payload", [{"queue": "q", "task": "t", "payload": {}}, {"queue": "q", "task": "t", "payload": []}]),
+        ("jobs[0].queue", [{"task": "t", "payload": {}}]),
+        ("jobs[0].queue", [{"queue": 5, "task": "t", "payload": {}}]),
+        ("jobs[0].task", [{"queue": "q", "payload": {}}]),
+        ("payload", [{"queue": "q", "task": "t", "payload": {"a": "x" * 262_144}}]),
+    ],
+)
+def test_many_name_the_job_that_is_wrong(conn: Connection, database: RigDatabase, field: str, jobs: Any) -> None:
+    with pytest.raises(psycopg.Error) as problem:
+        conn.execute("select * from tailrace.enqueue_many(%s)", [json.dumps(jobs) if jobs is not None else None])
+    assert problem.value.diag.column_name == field
+    assert database.value("select count(*) from tailrace.job") == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "value"),
+    [
+        ("queue", "queue", ""),
+        ("queue", "queue", "é" * 65),
+        ("queue", "queue", None),
+        ("task", "task", "é" * 101),
+        ("tenant", "tenant", "é" * 65),
+        ("tenant", "tenant", None),
+        ("key", "key", ""),
+        ("key", "key", "é" * 257),
+        ("serial_group", "serial_group", "g"),
+        ("priority", "priority", 1001),
+        ("max_attempts", "max_attempts", 0),
+        ("run_at", "run_at", "infinity"),
+        ("run_at", "run_at", "-infinity"),
+        ("run_at", "run_at", "20000-01-01T00:00:00Z"),
+        ("run_at", "run_at", "0001-01-01 00:00:00+00 BC"),
+        ("expires_at", "expires_at", "infinity"),
+        ("timeout", "timeout", "-1 s"),
+        ("timeout", "timeout", "367 days"),
+        ("meta", "meta", "[]"),
+        ("meta", "meta", json.dumps({"a": "x" * 8192})),
+        ("payload", "payload", "[]"),
+        ("payload", "payload", json.dumps({"a": "x" * 262_144})),
+        ("payload", "payload", '{"a": "\\u0000"}'),
+        ("payload", "payload", None),
+    ],
+)
+def test_a_plain_insert_is_refused_alike(conn: Connection, database: RigDatabase, field: str, column: str, value: Any) -> None:
+    """COPY and INSERT pass the function by, so the table has every rule."""
+    values = {"queue": "q", "task": "t", "payload": "{}", column: value}
+    text = f"insert into tailrace.job ({', '.join(values)}) values ({', '.join(['%s'] * len(values))})"
+    with pytest.raises(psycopg.Error) as problem:
+        conn.execute(text, list(values.values()))
+    better = translate(problem.value, address="x")
+    assert isinstance(better, InvalidOption | InvalidPayload)
+    assert better.field == field
+    assert database.value("select count(*) from tailrace.job") == 0
