@@ -37,7 +37,7 @@ class JobQueueSpec(Part):
     exhausted_policy: Literal["DeadLetter", "Discard"] = "DeadLetter"
     """What becomes of a job without attempts left; Discard deletes it."""
     worker: Worker = Worker()
-    """One worker process."""
+    """How each worker runs."""
     job_defaults: JobDefaults = JobDefaults()
     """Settings of jobs that say nothing else."""
     tasks: Annotated[tuple[TaskOverride, ...], Sequence, Field(max_length=100)] = ()
