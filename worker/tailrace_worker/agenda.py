@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tailrace_worker.floors import SLICE, Floors
+from tailrace_worker.floors import Floors
 
 LOOK_SECONDS = 0.05
 """At most so often a claim also looks for unknown priorities and what falls due next."""
@@ -18,9 +18,9 @@ IDLE_MINUTE = 60.0
 SLOW_POLL_SECONDS = 5.0
 ROUNDING_SECONDS = 0.001
 
-NEXT_DUE, ENTRIES = 5, 1
-"""Columns of a row of `look`."""
-NEW_PRIORITY, CLOCK, SUSPECT_DUE = 1, 2, 3
+NEXT_DUE = 1
+"""Column of a row of `look`."""
+NEW_PRIORITY, CLOCK, SUSPECT_DUE, HELD = 1, 2, 3, 4
 """Columns of a row of `gaps`."""
 
 
@@ -34,7 +34,7 @@ class Agenda:
 
     Attributes:
         dry: The last claim brought nothing.
-        more: A look ended at its bound, or found a new priority: go on at once.
+        more: A look found a new priority: go on at once.
         notified: Somebody said that there is a job.
         suspect_at: When a job that was lost before is due; None for none.
     """
@@ -80,7 +80,7 @@ class Agenda:
         every = self._poll_seconds if now - self._busy_since < IDLE_MINUTE else max(SLOW_POLL_SECONDS, self._poll_seconds)
         self._poll_at = now + every * (0.8 + 0.4 * self._jitter())
 
-    def looked(self, floors: Floors, looked: Sequence[Any], gaps: Sequence[Any], now: float, *, short: bool) -> list[int]:
+    def looked(self, floors: Floors, looked: Sequence[Any], gaps: Sequence[Any], now: float, *, short: bool) -> None:
         """Note what a look saw, and move the floors.
 
         Args:
@@ -89,19 +89,13 @@ class Agenda:
             gaps: Rows of `gaps`.
             now: The boot clock.
             short: The claim beside it did not get all it asked for.
-
-        Returns:
-            Jobs in passed slices, to be claimed by id.
         """
         self._look_at = now + LOOK_SECONDS
+        if short and not gaps[0][HELD]:  # a held queue was not examined
+            floors.examined(gaps[0][CLOCK], now)
         found = [floors.add(row[NEW_PRIORITY], now=now) for row in gaps if row[NEW_PRIORITY] is not None]
         self.more = any(found)
-        free: list[int] = []
-        if short:
-            self.more = self.more or any(row[ENTRIES] >= SLICE for row in looked)
-            free = floors.examined(looked, gaps[0][CLOCK], now)
         due = [row[NEXT_DUE] for row in looked if row[NEXT_DUE] is not None]
         self._next_due = now + min(due) + ROUNDING_SECONDS if due else None
         suspects = [row[SUSPECT_DUE] for row in gaps if row[SUSPECT_DUE] is not None]
         self.suspect_at = now + max(0.0, min(suspects)) if suspects else None
-        return free

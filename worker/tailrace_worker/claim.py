@@ -152,8 +152,8 @@ class Exchange:
                     claims.append((token, got.rows))
                     readers.append((got.rows, await self._claim(conn, token, ask.jobs - len(ask.ids), now)))
                 if ask.look:
-                    starts = self.floors.starts(now)
-                    readers.append((got.looked, await conn.execute(self._sql["look"], {**self._common, **starts}, prepare=True)))
+                    known = {**self._common, "priorities": self.floors.known}
+                    readers.append((got.looked, await conn.execute(self._sql["look"], known, prepare=True)))
                     gaps = {**self._common, **self.floors.gaps()}
                     readers.append((got.gaps, await conn.execute(self._sql["gaps"], gaps, prepare=True)))
             for rows, cursor in readers:

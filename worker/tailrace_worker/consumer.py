@@ -301,7 +301,7 @@ class Consumer:
             self.agenda.suspect_at = None
         if ask.look:
             short = len(got.rows) < ask.jobs - len(ask.ids)
-            self.found(self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short))
+            self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
         if notified and not got.jobs:
             self.rescan.near()
 

@@ -8,7 +8,7 @@ is found by rescan.py. Pure bookkeeping, no input or output; claim.py fills it a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 Key = tuple[str, int]
@@ -19,9 +19,6 @@ ROWS_BEHIND = 256
 SECONDS_BEHIND = 0.25
 STEP = 128
 """Every how many rows of a claim carry their run_at (the same number stands in claim.sql)."""
-
-SLICE = 2000
-"""Index entries that one claim or look examines per priority (the same number stands in claim.sql and floors.sql)."""
 
 FLOOR, PRIORITY, ID = 8, 6, 0
 """Columns of a claimed row that matter here."""
@@ -109,23 +106,12 @@ class Floors:
             left -= passed
             self.trails[row[PRIORITY]].advance((row[FLOOR], row[ID]), passed, now)
 
-    def examined(self, found: Iterable[tuple[Any, ...]], clock: str, now: float) -> list[int]:
-        """Move the floors by what a look saw.
+    def examined(self, clock: str, now: float) -> None:
+        """Move every floor to a moment: a claim came back short, so all that was visible up to now was examined.
 
         Args:
-            found: Rows of the statement `look`: priority, entries, run_at and id of the last entry, free ids, due in.
-            clock: The server's time a quarter of a second ago; what is older and visible was examined.
+            clock: The server's time a quarter of a second ago.
             now: This process's clock in seconds.
-
-        Returns:
-            Free jobs that lie in a slice that was passed over; they must be claimed by id.
         """
-        free: list[int] = []
-        for priority, entries, run_at, ident, ids, _ in found:
-            trail = self.trails[priority]
-            if entries < SLICE:
-                trail.advance((clock, 0), 0, now - SECONDS_BEHIND)
-            else:
-                trail.advance((run_at, ident), 0, now - SECONDS_BEHIND)
-                free.extend(ids or ())
-        return free
+        for trail in self.trails.values():
+            trail.advance((clock, 0), 0, now - SECONDS_BEHIND)

@@ -4,19 +4,15 @@
 -- name: claim_batch
 -- purpose: take up to n due jobs of known tasks above the floors, high priority first, and write their lease
 -- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
--- index: job_ready, one tight range per priority; at most 2,000 entries examined per priority, filters outside that bound
+-- index: job_ready, one tight range per priority from its floor on, so rows at the head that cannot be taken are passed once
 with c as materialized (
   select j.id, j.run_at, j.priority, j.spent, j.place
   from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
   cross join lateral (
-    select x.id, x.run_at, x.priority, x.attempts >= x.max_attempts as spent, x.ctid as place
-    from (select s.ctid as place, s.token, s.task from tailrace.job s
-          where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
-            and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id)
-          order by s.run_at, s.id limit 2000) e
-    join tailrace.job x on x.ctid = e.place
-    where e.token is null and e.task = any(%(tasks)s) and x.token is null
-    limit %(n)s for no key update of x skip locked) j
+    select s.id, s.run_at, s.priority, s.attempts >= s.max_attempts as spent, s.ctid as place from tailrace.job s
+    where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
+      and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id) and s.token is null and s.task = any(%(tasks)s)
+    order by s.run_at, s.id limit %(n)s for no key update of s skip locked) j
   where not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
   limit %(n)s),
 m as materialized (

@@ -29,26 +29,19 @@ with recursive p(priority) as (
 select priority from p where priority is not null
 
 -- name: look
--- purpose: after a short claim: per known priority how many entries the next 2,000 above the floor are, the free jobs of
---          known tasks among them, where they end, and when the next job falls due
+-- purpose: per known priority in how many seconds its next job falls due
 -- locks: none
--- index: job_ready, one bounded range per priority
-select p.priority, e.n, (e.run_ats[e.n])::text, e.ids[e.n], e.free,
+-- index: job_ready, one entry per priority
+select p.priority,
   (select date_part('epoch', f.run_at - now()) from tailrace.job f
    where f.queue = %(queue)s and f.serial_group is null and f.key_slot = 0 and f.lost = 0 and f.priority = p.priority
      and f.run_at > now() order by f.run_at, f.id limit 1)
-from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
-cross join lateral (
-  select count(*)::int as n, array_agg(z.run_at) as run_ats, array_agg(z.id) as ids,
-    array_agg(z.id) filter (where z.token is null and z.task = any(%(tasks)s)) as free
-  from (select s.run_at, s.id, s.token, s.task from tailrace.job s
-        where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
-          and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id)
-        order by s.run_at, s.id limit 2000) z) e
+from unnest(%(priorities)s::int[]) p(priority)
 
 -- name: gaps
 -- purpose: a priority that this worker does not know yet (between the known ones no dead entries lie), the server's clock
---          a quarter of a second ago, whether a job that was lost before is due, and when the next of those is
+--          a quarter of a second ago (what is older and visible was examined by a claim that came back short), in how many
+--          seconds a job that was lost before falls due, and whether the queue is held
 -- locks: none
 -- index: job_ready, one entry per gap; job_suspect
 select g.low,
@@ -59,7 +52,8 @@ select g.low,
   (now() - interval '250 ms')::text,
   (select date_part('epoch', s.run_at - now()) from tailrace.job s
    where s.queue = %(queue)s and s.lost > 0 and s.serial_group is null and s.key_slot = 0 and s.token is null
-     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1)
+     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1),
+  exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
 from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
 
 -- name: rescan
