@@ -165,23 +165,14 @@ def common_options() -> list[click.Parameter]:
             callback=_keep("form"),
             help="How to print. [default: table]",
         ),
-        click.Option(
-            ["-q", "--quiet"],
-            is_flag=True,
-            default=None,
-            expose_value=False,
-            callback=_keep("quiet"),
-            help="Only results and errors.",
-        ),
-        click.Option(
-            ["-v", "--verbose"],
-            is_flag=True,
-            default=None,
-            expose_value=False,
-            callback=_keep("verbose"),
-            help="Tracebacks of errors.",
-        ),
+        _switch("-q", "--quiet", help_text="Only results and errors."),
+        _switch("-v", "--verbose", help_text="Tracebacks of errors."),
     ]
+
+
+def _switch(*names: str, help_text: str) -> click.Option:
+    field = names[-1].removeprefix("--")
+    return click.Option(list(names), is_flag=True, default=None, expose_value=False, callback=_keep(field), help=help_text)
 
 
 class _Command(click.Command):
