@@ -117,6 +117,7 @@ class Consumer:
         self.max_interruptions: int | None = None
         self.discard = False
         self._flush_at = 0.0
+        self._failures = 0
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
@@ -248,6 +249,7 @@ class Consumer:
         except (OperationalError, errors.InterfaceError, errors.DatabaseError, TailraceError) as error:
             await self._failed(ask, error)
             return None
+        self._failures = 0
         if ask.claims:
             self.durations.observe(boot() - began)
             self.sizes.observe(got.jobs)
@@ -268,7 +270,8 @@ class Consumer:
         elif ask.flush.size:
             await self._split()
         else:
-            await asyncio.sleep(random.uniform(0.05, 0.2))
+            self._failures += 1
+            await asyncio.sleep(min(5.0, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.8, 1.2))
 
     async def _split(self) -> None:
         """Write the outcomes with settle_v1, which passes over locked rows, and one by one if even that fails."""

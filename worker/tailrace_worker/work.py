@@ -36,6 +36,16 @@ PINNED: Final = {
 BROKEN: Final = (OperationalError, DatabaseUnavailable, errors.InterfaceError)
 """What a lost or refusing server raises. LockNotAvailable and the like are OperationalErrors too: see `lost`."""
 
+_USELESS: Final = (
+    errors.ReadOnlySqlTransaction,  # a failover left us on a standby
+    errors.FeatureNotSupported,  # a migration changed what a prepared statement returns
+    errors.InvalidSqlStatementName,  # somebody dropped our prepared statements
+    errors.UndefinedTable,
+    errors.UndefinedFunction,
+    errors.UndefinedColumn,
+)
+"""Errors that a new connection mends, or that its check of the schema explains."""
+
 _PAUSE_SECONDS = (0.1, 15.0)
 
 
@@ -43,7 +53,7 @@ def lost(error: BaseException, conn: AsyncConnection | None) -> bool:
     """Whether an error means that the session is gone or useless, and not that one statement failed."""
     if conn is None or conn.closed or conn.broken:
         return True
-    return isinstance(error, (errors.InterfaceError, errors.ReadOnlySqlTransaction, DatabaseUnavailable)) or (
+    return isinstance(error, (errors.InterfaceError, DatabaseUnavailable, *_USELESS)) or (
         isinstance(error, OperationalError) and error.sqlstate is None
     )
 
