@@ -1,0 +1,37 @@
+"""Lists stay cheap however many dead letters there are, with stale statistics and with fresh ones."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pydantic import SecretStr
+
+from tailrace.db import Database
+from tailrace.dead_letters import DeadLetterFilter, DeadLetterStatements
+from tests.rig.servers import Connection, RigDatabase
+
+ROWS = 60_000
+FILL = """
+insert into tailrace.dead_letter (job_id, queue, task, payload, priority, run_at, max_attempts, reason, error_type, fingerprint,
+  total_attempts, first_failed_at, failed_at, created_at)
+select g, 'q' || g %% 10, 't', '{}', 0, now(), 5, 'permanent', 'unknown', 'f', 1, now(), now() - g * interval '1 s', now()
+from generate_series(1, %s) g
+"""
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["stale", "fresh"])
+def test_a_page_of_dead_letters_reads_few_blocks(database: RigDatabase, conn: Connection, analyzed: bool) -> None:
+    """CJ-18: the list has its index; an order over all queues is merged from theirs."""
+    conn.execute(FILL, [ROWS])
+    if analyzed:
+        conn.execute("vacuum analyze tailrace.dead_letter")
+    statements = DeadLetterStatements(Database(url=SecretStr(database.dsn)).blocks)
+    for which, most in ((DeadLetterFilter(queue="q3"), 150), (DeadLetterFilter(), 1500), (DeadLetterFilter(state="all"), 1500)):
+        statement = statements.list(which)
+        rows = conn.execute(f"explain (analyze, buffers, costs off) {statement.text}".encode(), statement.params).fetchall()
+        plan = "\n".join(text for (text,) in rows)
+        hit = re.search(r"shared hit=(\d+)(?: read=(\d+))?", plan)
+        assert hit is not None, plan
+        assert int(hit[1]) + int(hit[2] or 0) < most, plan
+        assert "Seq Scan on dead_letter" not in plan
