@@ -213,6 +213,7 @@ class Demo:
 
     def _end_server(self, postgres: EmbeddedPostgres) -> None:
         if self._options.keep and postgres.running:
+            postgres.leave_running()
             self._board.show(f"The server goes on (process {postgres.pid}): psql '{postgres.dsn_of(_DATABASE)}'")
         else:
             postgres.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from tests.rig.processes import RealProcess, StartProcess
@@ -38,6 +39,24 @@ def family(demo: RealProcess) -> list[psutil.Process]:
 def wait_until_says(demo: RealProcess, text: str) -> None:
     eventually(lambda: text in demo.output or not demo.running, 60, what=text)
     assert text in demo.output, demo.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_server_can_be_kept(process: StartProcess, state: Path):
+    """A run that fails early keeps it too, so that one can look."""
+    demo = start(process, state, "--keep", *FEWER)
+    wait_until_says(demo, "enqueues")
+    demo.signal(signal.SIGINT)
+    assert demo.wait(60) == 130, demo.output
+    said = re.search(r"process (\d+)\): psql '(.*)'", demo.output)
+    assert said is not None, demo.output
+    with psycopg.connect(said[2]) as conn:
+        assert conn.execute("select count(*) > 0 from tailrace.migration").fetchone() == (True,)
+    server = psutil.Process(int(said[1]))
+    server.send_signal(signal.SIGINT)
+    psutil.wait_procs([server], timeout=20)
+    assert not server.is_running()
 
 
 @pytest.mark.slow

@@ -176,6 +176,10 @@ class EmbeddedPostgres:
         self.stop(mode)
         self.start()
 
+    def leave_running(self) -> None:
+        """Let the server outlive this program, unless it is closed; the next start on its state folder ends it."""
+        atexit.unregister(self._close_at_exit)
+
     def close(self) -> None:
         """Stop the server; a temporary state folder is removed."""
         atexit.unregister(self._close_at_exit)
