@@ -62,7 +62,9 @@ class Agenda:
 
     def look_now(self, now: float) -> bool:
         """Whether this claim also looks; a notified one does not, it is a hurry."""
-        return self.more or (not self.notified and now >= self._look_at)
+        if self.more or (self._next_due is not None and now >= self._next_due):
+            return True
+        return not self.notified and now >= self._look_at
 
     def look_soon(self) -> None:
         """Rows came free below: the next claim looks."""
@@ -72,13 +74,19 @@ class Agenda:
         """Take nothing for a while: jobs were just given back."""
         self.dry, self._poll_at = True, now + seconds
 
-    def claimed(self, jobs: int, now: float) -> None:
-        """Note what a claim brought."""
+    def falls_due(self, at: float) -> None:
+        """Note that a job comes back at a moment, which the next look would tell too late."""
+        self._next_due = at if self._next_due is None else min(self._next_due, at)
+
+    def claimed(self, jobs: int, now: float, *, notified: bool = False) -> None:
+        """Note what a claim brought; a notified one that brought nothing is followed by a look (a priority may be new)."""
         self.dry = not jobs
         if jobs:
             self._busy_since = now
         every = self._poll_seconds if now - self._busy_since < IDLE_MINUTE else max(SLOW_POLL_SECONDS, self._poll_seconds)
         self._poll_at = now + every * (0.8 + 0.4 * self._jitter())
+        if notified and not jobs:
+            self._look_at, self._poll_at = now, min(self._poll_at, now + LOOK_SECONDS * self._jitter())
 
     def looked(self, floors: Floors, looked: Sequence[Any], gaps: Sequence[Any], now: float, *, short: bool) -> None:
         """Note what a look saw, and move the floors.

@@ -17,7 +17,7 @@ from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker import intake, results
-from tailrace_worker.agenda import Agenda
+from tailrace_worker.agenda import ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.claim import Ask, Exchange, Got
 from tailrace_worker.clock import boot
@@ -168,7 +168,7 @@ class Consumer:
                 continue
             self._received(ask, got, notified=notified)
             if ask.claims:
-                await self._idle_or_busy(ask, got)
+                await self._idle_or_busy(ask, got, notified=notified)
             if got.jobs:
                 await asyncio.sleep(0)
 
@@ -178,12 +178,13 @@ class Consumer:
         flush = self._flush_due(now, claims=jobs > 0)
         if not jobs and not flush:
             return None
-        ids: list[int] = []
-        while jobs and self.stragglers and len(ids) < jobs:
-            ids.append(self.stragglers.popleft())
         agenda = self.agenda
-        look = bool(jobs) and agenda.look_now(now)
-        suspect = bool(jobs) and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
+        look = jobs > 0 and agenda.look_now(now)
+        suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
+        jobs -= suspect
+        ids: list[int] = []
+        while self.stragglers and len(ids) < jobs:
+            ids.append(self.stragglers.popleft())
         self._flush_at = 0.0
         return Ask(self._take(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
 
@@ -296,6 +297,9 @@ class Consumer:
         now = boot()
         results.take(self.lanes, self.outbox, ask.flush, got)
         self.pace.ended(ask.flush.size)
+        delays = [o["delay"] for o in ask.flush.outcomes if "delay" in o]
+        if delays:
+            self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
         if got.rows:
             self.floors.claimed(got.rows, now)
         if got.jobs:
@@ -308,8 +312,8 @@ class Consumer:
         if notified and not got.jobs:
             self.rescan.near()
 
-    async def _idle_or_busy(self, ask: Ask, got: Got) -> None:
-        self.agenda.claimed(got.jobs, boot())
+    async def _idle_or_busy(self, ask: Ask, got: Got, *, notified: bool) -> None:
+        self.agenda.claimed(got.jobs, boot(), notified=notified)
         try:
             await self.waiter.claimed(full=got.jobs >= ask.jobs, some=bool(got.jobs))
             if not got.jobs and await self.waiter.register():

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import InvalidPayload, NoRetry, RetryAfter
+from tailrace.errors import InvalidPayload, NoRetry, RetryAfter, Snooze
 from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace_worker.bound import BoundTask
@@ -25,7 +25,13 @@ log = logging.getLogger("tailrace.worker")
 
 
 def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
-    """A run returned, though it had been told to stop, or its job came from the dead letters."""
+    """A run returned, though it had been told to stop, or its job came from the dead letters.
+
+    Past its timeout it has failed all the same: nobody knows whether it returned because it was done or because it was told.
+    """
+    if slot.reason == "timeout":
+        failed(lanes, slot, task, TimeoutError())
+        return
     row = _row(slot)
     _measure(lanes, slot, task, "success")
     lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
@@ -87,8 +93,8 @@ def _misfit(task: BoundTask, row: Row, error: BaseException) -> tuple[str, BaseE
 def _asked(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> BaseException:
     """What the task's on_error wants instead of the exception."""
     hook = task.task.on_error
-    if hook is None or not isinstance(error, Exception):
-        return error
+    if hook is None or not isinstance(error, Exception) or isinstance(error, (NoRetry, RetryAfter, Snooze)):
+        return error  # the handler itself has said what it wants
     slot.stop = slot.stop or Stop()
     try:
         instead = hook(error, lanes.context(slot, _row(slot)))

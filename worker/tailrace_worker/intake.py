@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import ATTEMPT, LAST, MARK, PAYLOAD, PRIORITY, TASK, TOKEN, WAITED, Got, Row
+from tailrace_worker.claim import ATTEMPT, ID, LAST, MARK, PAYLOAD, PRIORITY, TASK, TOKEN, WAITED, Got, Row
+from tailrace_worker.clock import boot
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 16
 
-_waited, _priority, _kind = itemgetter(WAITED), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
+_id, _waited, _priority, _kind = itemgetter(ID), itemgetter(WAITED), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
 
 
 class Alone:
@@ -73,6 +74,8 @@ def take(consumer: Consumer, got: Got) -> int:
     last = suspects + [r for r in runnable if r[MARK] & LAST]
     others = [r for r in runnable if not r[MARK] & LAST]
     free = max(0, len(lanes.slots) - lanes.running - sum(1 for r in lanes.buffer if r[MARK] & LAST))
+    if len(last) > free:
+        consumer.pace.last_attempts(boot())
     for row in last[free:]:  # none may die unrun with this process
         outbox.add(endings.handback(row), urgent=True)
     starting = last[:free]
@@ -100,8 +103,9 @@ def _ended(consumer: Consumer, row: Row) -> bool:
 
 
 def _in_order(by_id: list[Row], rows: list[Row]) -> list[Row]:
-    """High priority first, then the longest due: the update returns rows by id. Sorting an ordered list costs little."""
+    """High priority first, then the longest due, then by id: the update returns rows by place. Ordered lists sort fast."""
     everything = by_id + rows if by_id else rows
+    everything.sort(key=_id)
     everything.sort(key=_waited, reverse=True)
     if len({r[PRIORITY] for r in everything}) > 1:
         everything.sort(key=_priority, reverse=True)

@@ -59,6 +59,9 @@ class _Board:
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
+        for metric in names.ALL:
+            if metric is not names.JOBS_ENQUEUED:  # the producer's, which may share this process but not this registry
+                self._family(metric)
 
     def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         """Add a sample of a counter or gauge."""

@@ -8,6 +8,8 @@ long. claim.py asks, run.py measures.
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.05
+SINGLE_SECONDS = 10.0
+"""How long nothing is taken ahead after jobs on their last attempt had to go back."""
 BATCH_ROWS = 1000
 BATCH_BYTES = 1 << 20
 
@@ -26,6 +28,11 @@ class Pace:
         self.runs = 0
         self._ended = 0
         self._since = now
+        self._single_until = 0.0
+
+    def last_attempts(self, now: float) -> None:
+        """More jobs on their last attempt came than slots are free; they must not wait here, so take none ahead for a while."""
+        self._single_until = now + SINGLE_SECONDS
 
     def ended(self, jobs: int) -> None:
         """Count jobs whose outcome is known since the last claim."""
@@ -58,6 +65,8 @@ class Pace:
             self.rate = max(rate, 0.7 * self.rate + 0.3 * rate)
             self.run_seconds, self.runs, self._ended, self._since = 0.0, 0, 0, now
         self._plan()
+        if now < self._single_until:
+            self.ahead = 0
         most = BATCH_ROWS if not self.bytes else min(BATCH_ROWS, max(self.slots, int(BATCH_BYTES / self.bytes)))
         return min(most, 2 * self.ahead + self.slots - running - waiting)
 

@@ -80,10 +80,12 @@ class Lanes:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=f"tailrace-{queue[:20]}")
         self._ticker: asyncio.TimerHandle | None = None
         self._closing = False
+        self._clean = contextvars.Context()
 
     def start(self, resources: Any) -> None:
         """Start the lanes; handlers share `resources`."""
         self.resources = resources
+        self._clean = contextvars.copy_context()
         for slot in self.slots:
             self._launch(slot)
         self._tick()
@@ -95,7 +97,7 @@ class Lanes:
 
     def _launch(self, slot: Slot) -> None:
         self.running += 1
-        fresh = contextvars.copy_context()
+        fresh = self._clean.copy()  # not the caller's: that may be the context a handler has written to
         fresh.run(logs.running.set, slot)
         slot.task = asyncio.create_task(self._lane(slot), name=f"lane {self.queue} {slot.number}", context=fresh)
 
@@ -173,6 +175,9 @@ class Lanes:
     def _raised(self, slot: Slot, task: BoundTask, error: BaseException) -> None:
         if self._closing and slot.reason is None and isinstance(error, asyncio.CancelledError):
             raise error
+        if slot.task is not None:
+            while slot.task.cancelling():  # a handler that cancelled itself must not leave that to its successors
+                slot.task.uncancel()
         endings.failed(self, slot, task, error)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
@@ -203,7 +208,7 @@ class Lanes:
             return
         slot.threaded = True
         own = contextvars.copy_context()
-        await asyncio.get_running_loop().run_in_executor(self._threads, lambda: own.run(task.call, *given, **arguments))
+        await asyncio.get_running_loop().run_in_executor(self._threads, lambda: own.run(_in_thread, task.call, given, arguments))
 
     def context(self, slot: Slot, row: Row) -> JobContext[Any]:
         """The context of the job that runs in a slot."""
@@ -233,3 +238,11 @@ class Lanes:
                 self.low = self.pace.ahead
                 self.want.set()
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+
+def _in_thread(call: Callable[..., Any], given: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+    """Run a sync handler. A future cannot carry StopIteration: the run would never end."""
+    try:
+        call(*given, **arguments)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error

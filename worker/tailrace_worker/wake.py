@@ -17,6 +17,8 @@ from tailrace_worker.ear import Ear
 from tailrace_worker.work import Work
 
 RENEW_SECONDS = 20.0
+LONGEST_LOOK_SECONDS = 0.25
+"""A transaction that is watched is looked at after each eighth of its age, so that its end is seen soon."""
 FULL_CLAIMS = 3
 """The row is removed after so many full claims in a row, so that an almost idle queue does no handshakes."""
 
@@ -73,10 +75,9 @@ class Waiter:
         return True
 
     async def _watching(self, old: set[int]) -> None:
-        pause = 0.002
+        began = boot()
         while old and self.registered_until:
-            await asyncio.sleep(pause)
-            pause = min(1.0, pause * 2)
+            await asyncio.sleep(min(LONGEST_LOOK_SECONDS, max(0.002, (boot() - began) / 8)))
             try:
                 rows = await self._ear.ask(self._blocks["wake.snapshot"], {})
             except (OperationalError, TailraceError, errors.InterfaceError):

@@ -28,7 +28,7 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
   case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
     + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
   case when id = any(array(select id from m)) then run_at::text end,
-  date_part('epoch', clock_timestamp() - run_at),
+  date_part('epoch', now() - run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end
@@ -53,7 +53,7 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
   case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
     + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
   null::text,
-  date_part('epoch', clock_timestamp() - run_at),
+  date_part('epoch', now() - run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end
@@ -78,7 +78,7 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
   case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
     + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
   null::text,
-  date_part('epoch', clock_timestamp() - run_at),
+  date_part('epoch', now() - run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end
