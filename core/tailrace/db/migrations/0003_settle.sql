@@ -90,7 +90,7 @@ end $$;
 -- The newest ten of a job's errors with one more. Called for each row, so it must be inlined: a body that is parsed here
 -- needs no pinned search_path, which would forbid that.
 create function tailrace.with_error_v1(errors jsonb, error jsonb) returns jsonb
-language sql immutable parallel safe
+language sql stable parallel safe
 return case when error is null then errors
             when errors is null or jsonb_typeof(errors) <> 'array' then jsonb_build_array(error)
             when jsonb_array_length(errors) >= 10 then jsonb_path_query_array(errors, '$[last - 8 to last]') || jsonb_build_array(error)
@@ -98,7 +98,7 @@ return case when error is null then errors
 
 -- A dead letter's history with one more event, the newest hundred.
 create function tailrace.with_event_v1(history jsonb, event jsonb) returns jsonb
-language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+language sql stable parallel safe set search_path = pg_catalog, pg_temp as $$
   select case when jsonb_array_length(history) >= 100 then jsonb_path_query_array(history, '$[last - 98 to last]')
               else history end || jsonb_build_array(event)
 $$;
@@ -136,13 +136,15 @@ begin
                     where x.result = 'dead' or (x.requeues > 0 and x.result in ('succeeded', 'dropped', 'cancelled', 'expired', 'replaced')));
   if cardinality(v_letter) > 0 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) order by d.job_id for update skip locked);
-    -- `reason` keeps the planner from reading all of another index that has the id in it
+    -- Conditions below are put so that no other index offers itself: one that has the id in it (hence `reason`), or a
+    -- partial one (hence no `state = 'dead'` and no `key is not null`).
     v_busy := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.reason is not null
                     except select h from unnest(v_held) h);
-    select array_agg(o.newer), array_agg(o.older) into v_newer, v_older
-      from tailrace.superseded_v1(array(select x.id from unnest(v) x where x.result <> 'succeeded' and x.id = any (v_letter))) o;
+    if exists (select from tailrace.job j where j.id = any (v_letter) and coalesce(j.key, '') <> '') then
+      select array_agg(o.newer), array_agg(o.older) into v_newer, v_older
+        from tailrace.superseded_v1(array(select x.id from unnest(v) x where x.result <> 'succeeded' and x.id = any (v_letter))) o;
+    end if;
     if v_older is not null then
-      -- written so that no partial index on state = 'dead' offers itself
       v_held := array(select d.job_id from tailrace.dead_letter d
                       where d.job_id = any (v_older) and d.state <> 'requeued' and d.state <> 'resolved'
                       order by d.job_id for update skip locked);
@@ -198,15 +200,13 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $$
 #variable_conflict use_column
 begin
-  if exists (select from tailrace.job j where j.id = any (ids) and j.key is not null) then
-    return query
-      select j.id, d.job_id
-      from tailrace.job j
-      cross join lateral (select o.job_id from tailrace.dead_letter o
-                          where o.tenant = j.tenant and o.queue = j.queue and o.task = j.task and o.key = j.key
-                            and o.state = 'dead' and o.job_id <> j.id limit 1) d
-      where j.id = any (ids) and j.key is not null;
-  end if;
+  return query
+    select j.id, d.job_id
+    from tailrace.job j
+    cross join lateral (select o.job_id from tailrace.dead_letter o
+                        where o.tenant = j.tenant and o.queue = j.queue and o.task = j.task and o.key = j.key
+                          and o.state = 'dead' and o.job_id <> j.id limit 1) d
+    where j.id = any (ids) and coalesce(j.key, '') <> '';
 end $$;
 
 -- The dead letters of conclude_v1, all of them locked or not there yet: superseded ones are resolved first (the unique
@@ -350,12 +350,15 @@ end $$;
 
 -- Delete those leases that hold no job any more. A lease that somebody else has locked is left to him.
 create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
-language sql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
   delete from tailrace.lease l where l.token = any (array(
     select e.token from tailrace.lease e
     where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
-    order by e.token for update skip locked))
-$$;
+    order by e.token for update skip locked));
+end $$;
 
 -- Carry out the outcomes of a worker's runs: one set, and where a row spoils it, halves of it down to that row alone,
 -- which is then reported busy with a warning in the server's log. Faults that are not a row's (a read-only server, a
