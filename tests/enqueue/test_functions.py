@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace import InvalidPayload
 from tests.enqueue.conftest import Shop
 from tests.rig.servers import Connection, RigDatabase
 
@@ -94,6 +96,21 @@ def test_precedence_is_options_task_decorator_defaults(conn: Connection, shop: S
         [shop.deliver.job(1, "u"), shop.deliver.using(priority=9).job(1, "u"), shop.plain.job()]
     )
     assert [settings_of(conn, r.id)[:3] for r in many] == [(2, 8, 22), (9, 8, 22), (1, 11, None)]
+
+
+def test_a_queue_may_take_smaller_payloads_only(conn: Connection, shop: Shop) -> None:
+    settings = {"jobDefaults": {"priority": 0, "maxAttempts": 5, "payloadLimitBytes": 100}}
+    conn.execute("insert into tailrace.queue (name, settings) values ('webhooks', %s)", [json.dumps(settings)])
+    shop.plain.using(conn).enqueue("x" * 80)
+    for refuse in (
+        lambda: shop.plain.using(conn).enqueue("x" * 100),
+        lambda: shop.plain.using(conn, key="k").enqueue("x" * 100),
+        lambda: shop.app.using(conn).enqueue_many([shop.resize.job(Path("x" * 200)), shop.plain.job("x" * 100)]),
+    ):
+        with pytest.raises(InvalidPayload, match="than .* takes") as refused:
+            refuse()
+        assert refused.value.field == "payload"
+    assert conn.execute("select count(*) from tailrace.job").fetchone() == (1,)
 
 
 def test_a_queue_without_a_row_works_and_gets_none(conn: Connection) -> None:

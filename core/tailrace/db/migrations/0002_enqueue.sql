@@ -22,7 +22,8 @@ create type tailrace.enqueue_settings_v1 as (
   expires_at    timestamptz,
   backoff       jsonb,
   meta          jsonb,
-  trace         text
+  trace         text,
+  payload_limit int              -- null: the table's own
 );
 
 -- Raise one of our errors: SQLSTATE, field, problem, remedy.
@@ -243,6 +244,7 @@ begin
                          tailrace.integer_option_v1('priority', -1000, 1000, 'Higher runs first; the default is 0'));
   v.max_attempts := coalesce(tailrace.whole_number_v1(coalesce(o -> 'max_attempts', v_default -> 'maxAttempts', '5'), 1, 2147483647),
                              tailrace.integer_option_v1('max_attempts', 1, 2147483647, 'It counts all runs, the first one too'));
+  v.payload_limit := tailrace.whole_number_v1(v_default -> 'payloadLimitBytes', 1, 262143);
   v.on_duplicate := coalesce(o ->> 'on_duplicate', 'skip');
   if v.on_duplicate not in ('skip', 'replace', 'preserve_run_at') then
     perform tailrace.refuse_v1('TR002', 'on_duplicate',
@@ -363,11 +365,20 @@ begin
   if (octet_length(queue) between 1 and 128 and octet_length(task) between 1 and 200 and jsonb_typeof(payload) = 'object') is not true then
     perform tailrace.check_job_v1(queue, task, payload);
   end if;
-  if options = '{}' and not exists (select from tailrace.queue q where q.name = queue and q.settings <> '{}') then
-    insert into tailrace.job as j (queue, task, payload) values (queue, task, payload) returning j.id, j.run_at into id, s.run_at;
+  if options = '{}' then
+    -- the commonest case is one statement: nothing said here, and nothing by the queue
+    insert into tailrace.job as j (queue, task, payload)
+    select queue, task, payload where not exists (select from tailrace.queue q where q.name = queue and q.settings <> '{}')
+    returning j.id, j.run_at into id, s.run_at;
+  end if;
+  if id is not null then
     outcome := 'created';
   else
     s := tailrace.read_options_v1(queue, task, options);
+    if octet_length(payload::text) > s.payload_limit then
+      perform tailrace.refuse_v1('TR001', 'payload', format('has more than the %s bytes that the queue takes', s.payload_limit),
+                                 'Store large data elsewhere and pass a reference');
+    end if;
     if s.key is null then
       insert into tailrace.job as j (tenant, queue, task, payload, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
       values (s.tenant, queue, task, payload, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)
@@ -409,11 +420,17 @@ begin
     v_settings := v_settings || tailrace.read_options_v1(v_head ->> 'queue', v_head ->> 'task', v_head -> 'options');
   end loop;
 
+  if exists (select from unnest(v_settings) s where s.payload_limit is not null) and exists (
+      select from rows from (jsonb_array_elements(payloads), unnest(kinds)) as r (payload, kind)
+      where octet_length(r.payload::text) > v_settings[r.kind].payload_limit) then
+    perform tailrace.refuse_v1('TR001', 'payload', 'has more bytes than its queue takes', 'Store large data elsewhere and pass a reference');
+  end if;
+
   return query
   with fresh as (
     select r.ord, nextval(v_ids) as id, r.kind, r.payload
     from rows from (jsonb_array_elements(payloads), unnest(kinds), unnest(keys)) with ordinality as r (payload, kind, key, ord)
-    join unnest(v_settings) with ordinality as h (q, t, n, k, d, p, a, m, o, e, b, i, c, kind) on h.kind = r.kind
+    join unnest(v_settings) with ordinality as h (q, t, n, k, d, p, a, m, o, e, b, i, c, l, kind) on h.kind = r.kind
     where coalesce(r.key, h.k) is null
   ), stored as (
     insert into tailrace.job (id, queue, task, tenant, payload, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
@@ -421,7 +438,7 @@ begin
     select f.id, h.queue, h.task, h.tenant, f.payload, h.priority, h.run_at, h.max_attempts, h.timeout, h.expires_at, h.backoff, h.meta, h.trace
     from fresh f
     join unnest(v_settings) with ordinality as h (queue, task, tenant, key, on_duplicate, priority, run_at, max_attempts, timeout,
-                                                  expires_at, backoff, meta, trace, kind) on h.kind = f.kind
+                                                  expires_at, backoff, meta, trace, payload_limit, kind) on h.kind = f.kind
     order by f.id
     returning 1
   )
@@ -432,7 +449,7 @@ begin
       select r.ord, r.payload, r.kind, coalesce(r.key, h.key) as key
       from rows from (jsonb_array_elements(payloads), unnest(kinds), unnest(keys)) with ordinality as r (payload, kind, key, ord)
       join unnest(v_settings) with ordinality as h (queue, task, tenant, key, on_duplicate, priority, run_at, max_attempts, timeout,
-                                                    expires_at, backoff, meta, trace, kind) on h.kind = r.kind
+                                                    expires_at, backoff, meta, trace, payload_limit, kind) on h.kind = r.kind
       where coalesce(r.key, h.key) is not null
       order by h.tenant collate "C", h.queue collate "C", h.task collate "C", coalesce(r.key, h.key) collate "C", r.ord
     loop
