@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tailrace_worker.floors import Floors
+from tailrace_worker.floors import SECONDS_BEHIND, Floors
 
 LOOK_SECONDS = 0.05
 """At most so often a claim also looks for unknown priorities and what falls due next."""
@@ -88,7 +88,7 @@ class Agenda:
         if notified and not jobs:
             self._look_at, self._poll_at = now, min(self._poll_at, now + LOOK_SECONDS * self._jitter())
 
-    def looked(self, floors: Floors, looked: Sequence[Any], gaps: Sequence[Any], now: float, *, short: bool) -> None:
+    def looked(self, floors: Floors, looked: Sequence[Any], gaps: Sequence[Any], now: float, *, short: bool) -> float:
         """Note what a look saw, and move the floors.
 
         Args:
@@ -97,6 +97,9 @@ class Agenda:
             gaps: Rows of `gaps`.
             now: The boot clock.
             short: The claim beside it did not get all it asked for.
+
+        Returns:
+            Seconds from the boot clock to the server's clock.
         """
         self._look_at = now + LOOK_SECONDS
         if short and not gaps[0][HELD]:  # a held queue was not examined
@@ -107,3 +110,4 @@ class Agenda:
         self._next_due = now + min(due) + ROUNDING_SECONDS if due else None
         suspects = [row[SUSPECT_DUE] for row in gaps if row[SUSPECT_DUE] is not None]
         self.suspect_at = now + max(0.0, min(suspects)) if suspects else None
+        return float(gaps[0][CLOCK]) + SECONDS_BEHIND - now

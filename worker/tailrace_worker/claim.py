@@ -16,7 +16,7 @@ from tailrace_worker.finish import Flush, Outbox, Outcome
 from tailrace_worker.floors import Floors
 from tailrace_worker.work import Work
 
-ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, FLOOR, WAITED, EXTRA = range(11)
+ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
 """Columns of a claimed row, as claim.sql returns them."""
 
 SPENT, EXPIRED, REQUEUED, LAST = 1, 2, 4, 8

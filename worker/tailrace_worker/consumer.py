@@ -114,6 +114,7 @@ class Consumer:
         self.polls = {"jobs": 0, "empty": 0, "error": 0}
         self.durations, self.sizes = Histogram(CLAIM_BOUNDS), Histogram(SIZE_BOUNDS)
         self.handed_back = 0
+        self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
         self.discard = False
         self._flush_at = 0.0
@@ -151,6 +152,8 @@ class Consumer:
                 for (priority,) in await (await conn.execute(blocks["floors.priorities"], {"queue": self.queue})).fetchall():
                     self.floors.add(priority, now=now)
             self.floors.add(0, now=now)
+            row = await (await conn.execute(blocks["floors.clock"])).fetchone()
+            self.server_ahead = row[0] - boot() if row else 0.0
 
     async def run(self) -> None:
         """Claim and finish until cancelled."""
@@ -301,6 +304,7 @@ class Consumer:
         if delays:
             self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
         if got.rows:
+            intake.order(got.rows)
             self.floors.claimed(got.rows, now)
         if got.jobs:
             self.handed_back += intake.take(self, got)
@@ -308,7 +312,7 @@ class Consumer:
             self.agenda.suspect_at = None
         if ask.look:
             short = len(got.rows) < ask.jobs - len(ask.ids)
-            self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
+            self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
         if notified and not got.jobs:
             self.rescan.near()
 

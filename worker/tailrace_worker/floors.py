@@ -7,20 +7,21 @@ is found by rescan.py. Pure bookkeeping, no input or output; claim.py fills it a
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-Key = tuple[str, int]
-"""(run_at as PostgreSQL prints it in UTC, id). The text sorts as the time does: years have four digits (a table constraint)."""
+Key = tuple[float, int]
+"""(run_at in seconds since 1970, id). A double holds microseconds exactly until the year 2255."""
 
-LOWEST: Key = ("-infinity", 0)
+LOWEST: Key = (-math.inf, 0)
 ROWS_BEHIND = 256
 SECONDS_BEHIND = 0.25
 STEP = 128
-"""Every how many rows of a claim carry their run_at (the same number stands in claim.sql)."""
+"""After how many rows of a claim a floor is noted."""
 
-FLOOR, PRIORITY, ID = 8, 6, 0
+RUN_AT, PRIORITY, ID = 8, 6, 0
 """Columns of a claimed row that matter here."""
 
 
@@ -96,17 +97,20 @@ class Floors:
         return {"lows": [-1001, *bounds], "highs": [*bounds, 1001]}
 
     def claimed(self, rows: Sequence[tuple[Any, ...]], now: float) -> None:
-        """Move the floors along the rows of one claim; only every 128th row and the last of a priority carry their run_at."""
-        marked = [r for r in rows if r[FLOOR] is not None]
-        if len(marked) > 1:
-            marked.sort(key=lambda r: (r[FLOOR], r[ID]))
-        left = len(rows)
-        for row in marked:
-            passed = min(STEP, left)
-            left -= passed
-            self.trails[row[PRIORITY]].advance((row[FLOOR], row[ID]), passed, now)
+        """Move the floors along the rows of one claim.
 
-    def examined(self, clock: str, now: float) -> None:
+        Args:
+            rows: In the order of the claim: by priority, then run_at, then id.
+            now: This process's clock in seconds.
+        """
+        passed, last = 0, len(rows) - 1
+        for number, row in enumerate(rows):
+            passed += 1
+            if passed == STEP or number == last or rows[number + 1][PRIORITY] != row[PRIORITY]:
+                self.trails[row[PRIORITY]].advance((row[RUN_AT], row[ID]), passed, now)
+                passed = 0
+
+    def examined(self, clock: float, now: float) -> None:
         """Move every floor to a moment: a claim came back short, so all that was visible up to now was examined.
 
         Args:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import ATTEMPT, ID, LAST, MARK, PAYLOAD, PRIORITY, TASK, TOKEN, WAITED, Got, Row
+from tailrace_worker.claim import ATTEMPT, ID, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 16
 
-_id, _waited, _priority, _kind = itemgetter(ID), itemgetter(WAITED), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
+_order, _priority, _kind = itemgetter(RUN_AT, ID), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
 
 
 class Alone:
@@ -51,13 +51,16 @@ def take(consumer: Consumer, got: Got) -> int:
         How many jobs were handed back at once.
     """
     lanes, outbox = consumer.lanes, consumer.outbox
-    rows = _in_order(got.by_id, got.rows)
+    rows = got.rows
+    if got.by_id:
+        rows = got.by_id + rows
+        order(rows)
     if got.suspects:
         consumer.share.alone.take(consumer, got.suspects[0][TOKEN])
     marked = [r for r in got.suspects + rows if r[MARK]]
     for row in rows[::SAMPLE]:
         consumer.pace.payload(len(row[PAYLOAD]))
-    _count(lanes, got.suspects + rows if got.suspects else rows)
+    _count(lanes, got.suspects + rows if got.suspects else rows, boot() + consumer.server_ahead)
     if not marked:
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
@@ -85,12 +88,12 @@ def take(consumer: Consumer, got: Got) -> int:
     return len(last) - len(starting)
 
 
-def _count(lanes: Lanes, rows: list[Row]) -> None:
+def _count(lanes: Lanes, rows: list[Row], server_now: float) -> None:
     """Count claims and waits, whole batches of one kind at once."""
     kinds = set(map(_kind, rows))
     for task, priority, attempt in kinds:
         alike = rows if len(kinds) == 1 else [r for r in rows if _kind(r) == (task, priority, attempt)]
-        waits = [max(0.0, r[WAITED]) for r in alike]
+        waits = [max(0.0, server_now - r[RUN_AT]) for r in alike]
         waits.sort()
         lanes.tasks[task].claimed(priority, waits, first=attempt == 1)
 
@@ -102,14 +105,11 @@ def _ended(consumer: Consumer, row: Row) -> bool:
     return ended is not None
 
 
-def _in_order(by_id: list[Row], rows: list[Row]) -> list[Row]:
+def order(rows: list[Row]) -> None:
     """High priority first, then the longest due, then by id: the update returns rows by place. Ordered lists sort fast."""
-    everything = by_id + rows if by_id else rows
-    everything.sort(key=_id)
-    everything.sort(key=_waited, reverse=True)
-    if len({r[PRIORITY] for r in everything}) > 1:
-        everything.sort(key=_priority, reverse=True)
-    return everything
+    rows.sort(key=_order)
+    if len(set(map(_priority, rows))) > 1:
+        rows.sort(key=_priority, reverse=True)
 
 
 def too_many(lanes: Lanes, pace: Pace) -> bool:

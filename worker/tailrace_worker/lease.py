@@ -1,8 +1,7 @@
 """The lease: a heartbeat on a thread and a connection of its own.
 
-It beats also while the event loop is blocked, knows until when the lease is certain, and is the last resort when a
-handler cannot be stopped: then it writes the outcomes itself and ends the process. Everything it learns is handed to
-the event loop.
+It beats also while the event loop is blocked, and knows until when the lease is certain. Everything it learns is handed
+to the event loop; watch.py looks after it, since a silent server can hold this thread.
 """
 
 from __future__ import annotations
@@ -19,15 +18,24 @@ from tailrace.db import Connection, Database, Jsonb, OperationalError, errors
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.clock import boot
+from tailrace_worker.silence import hang_up
 
 log = logging.getLogger("tailrace.worker")
 
 RETRY_SECONDS = 1.0
-WATCH_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 PAUSE_SECONDS = 5.0
 """After a gap this long the process was frozen: it beats before anything starts (engine rule 7)."""
 
 _FAULTS = (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError, OSError)
+
+
+_SESSION = {"lock_timeout": "500ms", "idle_session_timeout": "0", "tcp_user_timeout": "10000"}
+
+
+def patience(lease_seconds: float) -> float:
+    """How many seconds one heartbeat may take: a quarter of the lease, so that there is time for another."""
+    return max(1.0, lease_seconds / 4)
 
 
 def margin(lease_seconds: float) -> float:
@@ -65,7 +73,6 @@ class Heartbeat(threading.Thread):
         row: Columns of the worker row: version, queues, tasks, slots, pod, lease_seconds.
         known: Gives the tokens that this worker holds or expects.
         told: Takes each confirmed beat, in this thread.
-        watch: Called about twice a second, in this thread: looks for handlers that cannot be stopped.
         failed: Called when a beat failed, in this thread.
     """
 
@@ -77,23 +84,17 @@ class Heartbeat(threading.Thread):
         row: dict[str, Any],
         known: Callable[[], list[int]],
         told: Callable[[Beat], None],
-        watch: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
-        self._database, self._worker, self._known, self._told, self._watch, self._failed = (
-            database,
-            worker,
-            known,
-            told,
-            watch,
-            failed,
-        )
+        self._database, self._worker, self._known, self._told, self._failed = database, worker, known, told, failed
         self.row = row
         self.lease_seconds = float(row["lease_seconds"])
         self.certain_until = 0.0
         self.failures = 0
         self._conn: Connection | None = None
+        self._guard = threading.Lock()  # whoever hangs up keeps this thread from closing the connection meanwhile
+        self._asked_at: float | None = None
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._turn = threading.Condition()
@@ -131,9 +132,22 @@ class Heartbeat(threading.Thread):
             return self._turn.wait_for(lambda: self.beaten or self._stopped.is_set(), timeout) and self.beaten
 
     def stop(self) -> None:
-        """End the thread; does not wait."""
+        """End the thread; does not wait. Whoever waits for a beat waits no longer."""
         self._stopped.set()
         self._wanted.set()
+        with self._turn:
+            self._turn.notify_all()
+
+    def end_silence(self, after: float | None = None) -> None:
+        """Hang up when the server has not answered a beat in time; the beat then fails and is tried again.
+
+        Args:
+            after: Seconds that a beat may take; None for a quarter of the lease.
+        """
+        with self._guard:
+            asked = self._asked_at
+            if asked is not None and boot() - asked > (patience(self.lease_seconds) + 0.5 if after is None else after):
+                hang_up(self._conn)
 
     # ---- the thread --------------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -149,8 +163,7 @@ class Heartbeat(threading.Thread):
                     every * random.uniform(0.9, 1.0) if ok else min(RETRY_SECONDS, every / 4) * random.uniform(0.8, 1.2)
                 )
             last = boot()
-            self._watch()
-            self._wanted.wait(max(0.02, min(WATCH_SECONDS, due - boot())))
+            self._wanted.wait(max(0.02, min(LOOK_SECONDS, due - boot())))
         self._close()
 
     def _beat(self) -> bool:
@@ -158,11 +171,12 @@ class Heartbeat(threading.Thread):
         try:
             told = self._ask(known, changes)
         except _FAULTS as error:
-            self.failures += 1
-            log.warning("heartbeat failed: %s", type(error).__name__, extra={"event": Event.BEAT_FAILED})
-            self._close()
-            self._failed()
-            return False
+            if not self._stopped.is_set():
+                log.warning("heartbeat failed: %s", type(error).__name__, extra={"event": Event.BEAT_FAILED})
+            return self._missed()
+        except Exception:  # a thread that dies would lose the lease without a word
+            log.exception("heartbeat failed", extra={"event": Event.BEAT_FAILED})
+            return self._missed()
         lease = float(changes["lease_seconds"])
         self.certain_until = sent + lease - margin(lease)
         beat = Beat(
@@ -179,38 +193,30 @@ class Heartbeat(threading.Thread):
             self._turn.notify_all()
         return True
 
+    def _missed(self) -> bool:
+        self.failures += 1
+        self._close()
+        self._failed()
+        return False
+
     def _ask(self, known: list[int], changes: dict[str, Any]) -> dict[str, Any]:
         if self._conn is None or self._conn.closed:
-            timeout = f"{max(1.0, self.lease_seconds / 4):.0f}s"
-            self._conn = self._database.connect(
-                direct=True,
-                role="heartbeat",
-                options={"statement_timeout": timeout, "lock_timeout": timeout, "tcp_user_timeout": "10000"},
-            )
+            timeout = f"{patience(self.lease_seconds):.0f}s"
+            self._conn = self._database.connect(direct=True, role="heartbeat", options={**_SESSION, "statement_timeout": timeout})
         params = {"worker": self._worker, "known": known, "changes": Jsonb(changes)}
-        row = self._conn.execute(self._database.blocks["lease.beat"], params).fetchone()
+        self._asked_at = boot()
+        try:
+            row = self._conn.execute(self._database.blocks["lease.beat"], params).fetchone()
+        finally:
+            self._asked_at = None
         answer = row[0] if row else {}
         return json.loads(answer) if isinstance(answer, str) else dict(answer or {})
 
-    def settle(self, outcomes: list[dict[str, Any]]) -> bool:
-        """Write outcomes from this thread: the last act of a process whose event loop is blocked.
-
-        Returns:
-            Whether the database took them.
-        """
-        try:
-            if self._conn is None or self._conn.closed:
-                self._conn = self._database.connect(direct=True, role="heartbeat")
-            params = {"worker": self._worker, "outcomes": Jsonb(outcomes)}
-            self._conn.execute(self._database.blocks["finish.settle"], params)
-        except _FAULTS:
-            return False
-        return True
-
     def _close(self) -> None:
-        conn, self._conn = self._conn, None
-        if conn is not None:
-            try:
-                conn.close()
-            except _FAULTS:
-                log.debug("closing a broken connection failed", extra={"event": Event.BEAT_FAILED})
+        with self._guard:
+            conn, self._conn = self._conn, None
+            if conn is not None:
+                try:
+                    conn.close()
+                except _FAULTS:
+                    log.debug("closing a broken connection failed", extra={"event": Event.BEAT_FAILED})

@@ -135,7 +135,7 @@ class Rescan:
             "run_ats": [b[2][0] for b in bounds],
             "ids": [b[2][1] for b in bounds],
         }
-        by_priority: dict[int, list[tuple[str, int]]] = {}
+        by_priority: dict[int, list[tuple[float, int]]] = {}
         for priority, run_at, ident in await self._ear.ask(self._rescan, params):
             by_priority.setdefault(priority, []).append((run_at, ident))
         for priority, rows in by_priority.items():

@@ -1,23 +1,22 @@
 -- Claims: the hot statements of a worker. They run on the dedicated work connection with pinned plans
--- (tailrace_worker/work.py). `%(run_ats)s` travel as text, so that -infinity needs no Python datetime.
+-- (tailrace_worker/work.py). Moments travel as seconds since 1970 in float8, which holds microseconds exactly until the
+-- year 2255 and -infinity too, and costs neither side a conversion.
 
 -- name: claim_batch
 -- purpose: take up to n due jobs of known tasks above the floors, high priority first, and write their lease
 -- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
 -- index: job_ready, one tight range per priority from its floor on, so rows at the head that cannot be taken are passed once
 with c as materialized (
-  select j.id, j.run_at, j.priority, j.spent, j.place
-  from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, run_at, id)
+  select j.id, j.spent, j.place
+  from (select u.priority, to_timestamp(u.run_at) as run_at, u.id
+        from unnest(%(priorities)s::int[], %(run_ats)s::float8[], %(ids)s::bigint[]) u(priority, run_at, id)) p
   cross join lateral (
-    select s.id, s.run_at, s.priority, s.attempts >= s.max_attempts as spent, s.ctid as place from tailrace.job s
+    select s.id, s.attempts >= s.max_attempts as spent, s.ctid as place from tailrace.job s
     where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
       and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id) and s.token is null and s.task = any(%(tasks)s)
     order by s.run_at, s.id limit %(n)s for no key update of s skip locked) j
   where not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
   limit %(n)s),
-m as materialized (
-  select id from (select id, row_number() over () as rn, priority, lead(priority) over () as following from c) z
-  where rn %% 128 = 0 or following is distinct from priority),
 l as (
   insert into tailrace.lease (token, worker, queue, ids)
   select %(token)s, %(worker)s, %(queue)s, array_agg(id) from c having count(*) > 0)
@@ -25,10 +24,10 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where ctid = any(array(select place from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
-  case when id = any(array(select id from m)) then run_at::text end,
-  date_part('epoch', now() - run_at),
+  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+    else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+  date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end
@@ -50,10 +49,10 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where id = any(array(select id from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
-  null::text,
-  date_part('epoch', now() - run_at),
+  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+    else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+  date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end
@@ -75,10 +74,10 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where id = any(array(select id from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-    + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end,
-  null::text,
-  date_part('epoch', now() - run_at),
+  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+    else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+  date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace) end

@@ -4,14 +4,15 @@
 -- purpose: where a starting worker begins its scans
 -- locks: none
 -- index: the primary key of queue_floor
-select priority, run_at::text, id from tailrace.queue_floor where queue = %(queue)s
+select priority, date_part('epoch', run_at), id from tailrace.queue_floor where queue = %(queue)s
 
 -- name: store_floors
 -- purpose: remember how far this worker has examined, for workers that start later; replaces, so that it can go back too
 -- locks: the floor rows of the queue, for the length of this statement (asynchronous commit)
 -- index: the primary key of queue_floor
 insert into tailrace.queue_floor (queue, priority, run_at, id)
-select %(queue)s, * from unnest(%(priorities)s::int[], %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[])
+select %(queue)s, u.priority, to_timestamp(u.run_at), u.id
+from unnest(%(priorities)s::int[], %(run_ats)s::float8[], %(ids)s::bigint[]) u(priority, run_at, id)
 on conflict (queue, priority) do update set run_at = excluded.run_at, id = excluded.id
 
 -- name: priorities
@@ -49,7 +50,7 @@ select g.low,
    where j.queue = %(queue)s and j.serial_group is null and j.key_slot = 0 and j.lost = 0
      and j.priority > g.low and j.priority < g.high
    order by j.priority limit 1),
-  (now() - interval '250 ms')::text,
+  date_part('epoch', now()) - 0.25,
   (select date_part('epoch', s.run_at - now()) from tailrace.job s
    where s.queue = %(queue)s and s.lost > 0 and s.serial_group is null and s.key_slot = 0 and s.token is null
      and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1),
@@ -61,9 +62,10 @@ from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
 --          row comparison as upper bound does not end the scan inside a bulk insert of one run_at
 -- locks: none
 -- index: job_ready, two ranges per priority
-select p.priority, j.run_at::text, j.id
-from unnest(%(priorities)s::int[], %(low_run_ats)s::text[]::timestamptz[], %(low_ids)s::bigint[],
-            %(run_ats)s::text[]::timestamptz[], %(ids)s::bigint[]) p(priority, low_run_at, low_id, run_at, id)
+select p.priority, date_part('epoch', j.run_at), j.id
+from (select u.priority, to_timestamp(u.low_run_at) as low_run_at, u.low_id, to_timestamp(u.run_at) as run_at, u.id
+      from unnest(%(priorities)s::int[], %(low_run_ats)s::float8[], %(low_ids)s::bigint[], %(run_ats)s::float8[], %(ids)s::bigint[])
+        u(priority, low_run_at, low_id, run_at, id)) p
 cross join lateral (
   (select s.run_at, s.id from tailrace.job s
    where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
@@ -91,3 +93,9 @@ select not exists (select from tailrace.queue h where h.name = %(queue)s and (h.
     select from tailrace.job s
     where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost > 0 and s.token is null
       and s.run_at <= now() and s.task = any(%(tasks)s)))
+
+-- name: clock
+-- purpose: the server's clock, from which waits are measured
+-- locks: none
+-- index: none
+select date_part('epoch', clock_timestamp())
