@@ -33,7 +33,8 @@ def add_to(group: click.Group) -> None:
         try:
             conn = invocation.connect(database, checked=False)
         except DatabaseUnavailable as error:
-            _print(invocation, [Finding("connection", "fail", scrubbed(str(error)), (error.hint,) if error.hint else ())])
+            found = scrubbed(str(error).removesuffix(f" ({error.hint})"))
+            _print(invocation, [Finding("connection", "fail", found, (error.hint,) if error.hint else ())])
             return ExitStatus.UNREACHABLE
         with conn:
             findings = [Finding("connection", "ok", database.address), *_examine(conn, Patient(conn, database))]

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -61,8 +62,10 @@ class Cli:
         assert result.status == status, f"{arguments}: {result}"
         return result
 
-    def on_terminal(self, *arguments: str, answer: str = "", env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Run a command on a terminal, type an answer at its question, and return status and all it wrote."""
+    def on_terminal(
+        self, *arguments: str, answer: str | signal.Signals = "", env: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        """Run a command on a terminal, type an answer at its question or send a signal, and return status and all it wrote."""
         outer, inner = pty.openpty()
         environment = clean_environment(
             {"TAILRACE_DATABASE_URL": self.dsn, "TERM": "xterm-256color", "COLUMNS": "160", **(env or {})}
@@ -72,7 +75,7 @@ class Cli:
         )
         os.close(inner)
         try:
-            text = _converse(outer, answer)
+            text = _converse(outer, answer, process.pid)
             return process.wait(_SECONDS), text
         finally:
             os.close(outer)
@@ -80,7 +83,7 @@ class Cli:
             process.wait()
 
 
-def _converse(terminal: int, answer: str) -> str:
+def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
     seen, asked = b"", False
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
@@ -95,7 +98,10 @@ def _converse(terminal: int, answer: str) -> str:
         seen += piece
         if answer and not asked and b"[y/N]" in seen:
             asked = True
-            os.write(terminal, answer.encode() + b"\n")
+            if isinstance(answer, str):
+                os.write(terminal, answer.encode() + b"\n")
+            else:
+                os.kill(process, answer)
     return seen.decode("utf-8", "replace")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 from tests.cli.conftest import Cli
 from tests.engine.rows import Rows
@@ -74,6 +75,9 @@ def test_cancel_of_several_asks_first(cli: Cli, rows: Rows) -> None:
     assert "--yes" in cli("jobs", "cancel", *ids, status=2).err
     status, text = cli.on_terminal("jobs", "cancel", *ids, answer="n")
     assert (status, "nothing was changed" in text) == (1, True)
+    assert rows.value("select count(*) from tailrace.job") == 2
+    status, text = cli.on_terminal("jobs", "cancel", *ids, answer=signal.SIGINT)
+    assert (status, "interrupted" in text, "Traceback" in text) == (130, True, False)
     assert rows.value("select count(*) from tailrace.job") == 2
     status, text = cli.on_terminal("jobs", "cancel", *ids, answer="y")
     assert status == 0, text

@@ -95,6 +95,15 @@ def test_tables_align_and_leave_wide_columns_out() -> None:
     assert out.getvalue() == "ID  TASK\n 7  a\n12  -\n"
 
 
+def test_a_terminal_without_rich_gets_a_plain_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rich", "rich.console", "rich.table", "rich.text"):
+        monkeypatch.setitem(sys.modules, name, None)
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True, raising=False)
+    emit([{"id": 7}], columns=[Column("id")], form="table", key="id", out=out)
+    assert out.getvalue() == "ID\n7\n"
+
+
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "name", "table", "wide"])
 def test_one_record_in_each_form(form: str) -> None:
     out = io.StringIO()
