@@ -140,6 +140,9 @@ def test_what_this_release_lacks_is_named() -> None:
         refuse_unsupported(spec)
     assert refused.value.field == "spec.tasks[0].concurrencyLimit"
     refuse_unsupported(JobQueueSpec())
+    assert unsupported(JobQueue.from_file(HEAD + "spec: {tasks: [{name: a, maxInterruptions: 3}]}").spec) == [
+        "spec.tasks[0].maxInterruptions"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     Args:
         spec: A spec that was read.
     """
-    given = [f"tasks[{n}].concurrencyLimit" for n, task in enumerate(spec.tasks) if task.concurrency_limit is not None]
+    given = [
+        f"tasks[{n}].{_camel(name)}" for n, task in enumerate(spec.tasks) for name in _TASKS if getattr(task, name) is not None
+    ]
     if spec.limits is not None:
         given.append("limits")
     given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
@@ -45,6 +47,7 @@ def refuse_unsupported(spec: JobQueueSpec) -> None:
         raise InvalidOption(f"not in this release{also}", field=paths[0], hint="remove it; nothing was stored")
 
 
+_TASKS = ("max_interruptions", "concurrency_limit")
 _DEAD_LETTERS = ("retention_seconds", "resolved_retention_seconds", "auto_requeue")
 
 
