@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from tests.docs.blocks import ROOT, Block
+from tests.docs.blocks import ROOT, RUNNABLE, Block
 from tests.rig.processes import clean_environment
 from tests.rig.servers import RigDatabase
 
@@ -67,17 +67,17 @@ class Runner:
         """
         with self._surroundings():
             for block in blocks:
-                if block.reason is not None or block.language not in ("python", "sql", "console"):
-                    if block.file is not None:
-                        self._write(block)
-                    continue
-                if block.file is not None:
-                    self._write(block)
-                    continue
                 try:
-                    getattr(self, f"_run_{block.language}")(block)
+                    self._do(block)
                 except Exception as error:
                     raise AssertionError(f"{block.place}: {type(error).__name__}: {error}\n{block.code}") from error
+
+    def _do(self, block: Block) -> None:
+        run = {"python": self._run_python, "sql": self._run_sql, "console": self._run_console}
+        if block.file is not None:
+            self._write(block)
+        elif block.reason is None and block.language in RUNNABLE:
+            run[block.language](block)
 
     @contextmanager
     def _surroundings(self) -> Iterator[None]:
