@@ -12,7 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import typing_extensions
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -88,15 +88,6 @@ class PayloadShape:
             raise explain(checked, root="payload", error=InvalidPayload, otherwise=problem) from None
         check(raw, checked)
         return raw.decode()
-
-    def plain(self, values: dict[str, Any]) -> dict[str, Any]:
-        """As `text`, as plain JSON values instead of text."""
-        checked = self._checked(values)
-        try:
-            check(self.adapter.dump_json(checked), checked)
-            return cast("dict[str, Any]", self.adapter.dump_python(checked, mode="json"))
-        except (ValueError, RecursionError, TypeError) as problem:
-            raise explain(checked, root="payload", error=InvalidPayload, otherwise=problem) from None
 
     def parse(self, raw: bytes | str) -> dict[str, Any]:
         """The arguments of one run, from the JSON text in the database.

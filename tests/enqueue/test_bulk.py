@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,18 @@ def test_sizes_near_the_limit_are_exact(conn: Connection, value: Any) -> None:
     text = encode({"value": value}, limit=10**9)
     row = conn.execute("select octet_length(%s::jsonb::text)", [text]).fetchone()
     assert row == (printed_size(text.encode()),)
+
+
+def test_a_job_that_was_changed_is_checked_again(shop: Shop, database: RigDatabase) -> None:
+    job = shop.plain.using(priority=3).job("a")
+    assert isinstance(job.payload, dict)
+    job.payload["text"] = "b"
+    shop.app.enqueue_many([job, replace(job, priority=4), replace(shop.plain.job("c"), tenant="t")])
+    rows = database.query("select payload ->> 'text', priority, tenant from tailrace.job order by id")
+    assert rows == [("b", 3, ""), ("b", 4, ""), ("c", 0, "t")]
+    job.payload["text"] = "\0"
+    with pytest.raises(InvalidPayload):
+        shop.app.enqueue(job)
 
 
 def test_paths_survive(shop: Shop, database: RigDatabase) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tailrace.enqueue.new_job import Receipt
@@ -29,21 +31,23 @@ _tasks: set[str] = set()
 _counter: Any = None
 
 
-def count(namespace: str, job: PreparedJob, receipt: Receipt) -> None:
-    """Count an enqueue whose statement succeeded; a later rollback of the caller's transaction is not seen.
+def count(namespace: str, jobs: Sequence[PreparedJob], receipts: Sequence[Receipt]) -> None:
+    """Count enqueues whose statement succeeded; a later rollback of the caller's transaction is not seen.
 
     Args:
         namespace: The label of the metric.
-        job: What was sent.
-        receipt: What came of it.
+        jobs: What was sent.
+        receipts: What came of them, in the same order.
     """
     if "prometheus_client" not in sys.modules:
         return
-    with _lock:
-        if job.task not in _tasks and len(_tasks) < _MOST_TASKS:
-            _tasks.add(job.task)
-        task = job.task if job.task in _tasks else "other"
-    _counter_of_process().labels(namespace, job.queue, task, receipt.outcome, priority_band(job.priority)).inc()
+    kinds = Counter(
+        (job.queue, _task_label(job.task), receipt.outcome, priority_band(job.priority))
+        for job, receipt in zip(jobs, receipts, strict=True)
+    )
+    counter = _counter_of_process()
+    for labels, n in kinds.items():
+        counter.labels(namespace, *labels).inc(n)
 
 
 def priority_band(priority: int) -> str:
@@ -62,6 +66,13 @@ def traceparent() -> str | None:
     propagate: Any = __import__("opentelemetry.propagate", fromlist=["inject"])
     propagate.inject(carrier)
     return carrier.get("traceparent")
+
+
+def _task_label(task: str) -> str:
+    with _lock:
+        if task not in _tasks and len(_tasks) < _MOST_TASKS:
+            _tasks.add(task)
+        return task if task in _tasks else "other"
 
 
 def _counter_of_process() -> Any:

@@ -84,10 +84,12 @@ class NewJob:
     timeout: float | timedelta | None = field(default=None, kw_only=True)
     expires_in: float | timedelta | None = field(default=None, kw_only=True)
     meta: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    # what `task.job(...)` has checked and written already; a copy with a change (dataclasses.replace) is without it
+    checked: Any = field(default=None, init=False, repr=False, compare=False)
 
     def options(self) -> dict[str, Any]:
         """The options that were given, by name."""
         return {name: value for name in _OPTION_FIELDS if (value := getattr(self, name)) is not None}
 
 
-_OPTION_FIELDS: Final = tuple(f.name for f in fields(NewJob) if f.name not in ("task", "payload", "queue"))
+_OPTION_FIELDS: Final = tuple(f.name for f in fields(NewJob) if f.name not in ("task", "payload", "queue", "checked"))

@@ -81,11 +81,13 @@ def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs:
         args: Positional arguments.
         kwargs: Named arguments.
     """
-    payload = spec.shape.plain(spec.shape.bind(args, kwargs))
+    checked = prepare_call(spec, options, args, kwargs)
     given = {**options.given, "queue": options.queue}
-    if options.key is None and spec.key is not None:
-        given["key"] = _checked_key(spec.key.render(payload))
-    return NewJob(spec.name, payload, **given)
+    if checked.key is not None:
+        given["key"] = checked.key
+    job = NewJob(spec.name, json.loads(checked.payload), **given)
+    object.__setattr__(job, "checked", checked)
+    return job
 
 
 def prepare_job(app: App, job: NewJob) -> PreparedJob:
@@ -102,6 +104,9 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
     """
     if not isinstance(job, NewJob):
         raise InvalidOption(f"must be a NewJob, not {type(job).__name__}", field="job", hint="Such as task.job(...)")
+    # a dict can be changed behind a frozen value, so what was checked before counts only if it still says the same
+    if isinstance(job.checked, PreparedJob) and json.loads(job.checked.payload) == job.payload:
+        return job.checked
     name = check_text(job.task, field="task", most=TASK_BYTES)
     task = app.tasks.get(name)
     queue = check_text(job.queue if job.queue is not None else task.queue if task else app.queue, field="queue", most=QUEUE_BYTES)

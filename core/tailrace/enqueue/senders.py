@@ -39,7 +39,7 @@ class SyncSender:
                     receipt = run(conn, statement)
             except DatabaseError as exc:
                 raise _meant(exc, self._database) from exc
-        count(self._namespace, job, receipt)
+        count(self._namespace, (job,), (receipt,))
         return receipt
 
     def many(self, jobs: Sequence[PreparedJob]) -> list[Receipt]:
@@ -54,8 +54,7 @@ class SyncSender:
                     receipts = self._send(conn, jobs)
             except DatabaseError as exc:
                 raise _meant(exc, self._database) from exc
-        for job, receipt in zip(jobs, receipts, strict=True):
-            count(self._namespace, job, receipt)
+        count(self._namespace, jobs, receipts)
         return receipts
 
     def _send(self, conn: Connection, jobs: Sequence[PreparedJob]) -> list[Receipt]:
@@ -93,7 +92,7 @@ class AsyncSender:
                     receipt = await arun(conn, statement)
             except DatabaseError as exc:
                 raise _meant(exc, self._database) from exc
-        count(self._namespace, job, receipt)
+        count(self._namespace, (job,), (receipt,))
         return receipt
 
     async def many(self, jobs: Sequence[PreparedJob]) -> list[Receipt]:
@@ -109,8 +108,7 @@ class AsyncSender:
                     receipts = await self._send(conn, jobs)
             except DatabaseError as exc:
                 raise _meant(exc, self._database) from exc
-        for job, receipt in zip(jobs, receipts, strict=True):
-            count(self._namespace, job, receipt)
+        count(self._namespace, jobs, receipts)
         return receipts
 
     async def _send(self, conn: AsyncConnection, jobs: Sequence[PreparedJob]) -> list[Receipt]:
