@@ -183,3 +183,19 @@ def test_an_audited_letter_does_not_take_a_key_that_is_dead_again(rows: Rows, ke
     rows.conn.execute("insert into tailrace.queue (name) values ('q') on conflict do nothing")
     assert rows.value("select tailrace.audit_requeued_v1()")["restored"] == 1
     assert (rows.dead(first)["key"], rows.dead(second)["key"]) == (None, key)  # type: ignore[index]
+
+
+def test_every_way_to_the_dead_letters_leaves_the_same_record(rows: Rows) -> None:
+    """FQ-27: a failure, a lost lease and the sweep end a job alike: one letter, one counted end, no row, no lease."""
+    rows.steady()
+    rows.worker()
+    rows.worker("gone", until=-1)
+    token, [failed] = rows.running(max_attempts=1)
+    rows.fail(failed, token)
+    _, [lost] = rows.running(max_attempts=1, worker="gone")
+    rows.reap()
+    swept = rows.job(attempts=1, max_attempts=1)
+    rows.walk()
+    letters = [rows.dead(i) for i in (failed, lost, swept)]
+    assert [found and (found["state"], found["dead_count"], found["total_attempts"]) for found in letters] == [("dead", 1, 1)] * 3
+    assert (rows.count("job"), rows.leases(), rows.tally()) == (0, set(), {"dead": 3})
