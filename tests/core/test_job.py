@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -34,10 +33,8 @@ def test_stop_is_told_across_threads() -> None:
 async def test_stop_is_heard_by_async_handlers() -> None:
     stop = Stop()
     assert not await stop.until(0.01)
-    heard = asyncio.create_task(stop.until(10))
-    await asyncio.sleep(0)
-    threading.Thread(target=stop.set, args=("cancel",)).start()
-    assert await heard
+    threading.Timer(0.05, stop.set, args=("cancel",)).start()
+    assert await stop.until(10)
     assert await stop.until()
 
 
