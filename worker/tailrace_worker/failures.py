@@ -28,7 +28,7 @@ def _status(error: BaseException) -> int | None:
         if isinstance(source, int):
             return source
     code = getattr(error, "code", None)
-    return code if isinstance(code, int) and 400 <= code < 600 else None
+    return code if isinstance(code, int) and 400 <= code < 600 and not isinstance(error, SystemExit) else None
 
 
 def error_type(error: BaseException) -> str:
