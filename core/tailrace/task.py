@@ -7,7 +7,7 @@ takes), `enqueue.words` (what people type), `app`.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from tailrace.enqueue.connections import AsyncConnection, SyncConnection, is_async
 from tailrace.enqueue.keys import KeyTemplate
@@ -187,15 +187,15 @@ class TaskDecorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def _exceptions(value: object) -> tuple[type[BaseException], ...]:
-    kinds = value if isinstance(value, tuple) else (value,)
+def _exceptions(value: Any) -> tuple[type[BaseException], ...]:
+    kinds: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidOption("must be exception classes", field="no_retry", hint="Such as (ValueError, KeyError)")
     return kinds
 
 
-def _callable(value: object) -> OnError | None:
-    if value is not None and not callable(value):
-        raise InvalidOption("must be a function", field="on_error", hint="It takes the error and the context")
-    return value
+def _callable(value: Any) -> OnError | None:
+    if value is None or callable(value):
+        return cast("OnError | None", value)
+    raise InvalidOption("must be a function", field="on_error", hint="It takes the error and the context")
