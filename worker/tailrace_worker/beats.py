@@ -14,6 +14,7 @@ from tailrace_worker.claim import ID, TASK, TOKEN
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.failures import outcome
 from tailrace_worker.lease import Beat
+from tailrace_worker.results import fenced
 from tailrace_worker.slots import Gate
 
 log = logging.getLogger("tailrace.worker")
@@ -80,7 +81,9 @@ class News:
             lanes.buffer.clear()
             lanes.buffer.extend(kept)
             for token in gone:
-                lanes.fenced += len(outbox.done.pop(token, ()))
+                refused = len(outbox.done.pop(token, ()))
+                outbox.count -= refused
+                fenced(lanes, refused)
                 outbox.held.pop(token, None)
             for slot in lanes.slots:
                 if slot.row is not None and slot.row[TOKEN] in gone:

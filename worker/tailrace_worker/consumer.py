@@ -7,16 +7,11 @@ outcome waits or the poll is due. intake.py sorts what was claimed; claim.py tal
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tailrace.db import OperationalError, errors
-from tailrace.errors import TailraceError
-from tailrace.names.events import Event
-from tailrace_worker import intake, results
+from tailrace_worker import intake, mend, results
 from tailrace_worker.agenda import ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.claim import Ask, Exchange, Got
@@ -29,9 +24,7 @@ from tailrace_worker.rescan import Rescan
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
 from tailrace_worker.wake import Waiter
-from tailrace_worker.work import Work, lost
-
-log = logging.getLogger("tailrace.worker")
+from tailrace_worker.work import Work
 
 FLUSH_SECONDS = 0.005
 BUSY_FLUSH_SECONDS = 0.03
@@ -110,7 +103,7 @@ class Consumer:
             work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
         )
         self.stragglers: deque[int] = deque()
-        self.claiming = True
+        self.claiming, self.draining = True, False
         self.polls = {"jobs": 0, "empty": 0, "error": 0}
         self.durations, self.sizes = Histogram(CLAIM_BOUNDS), Histogram(SIZE_BOUNDS)
         self.handed_back = 0
@@ -118,7 +111,7 @@ class Consumer:
         self.max_interruptions: int | None = None
         self.discard = False
         self._flush_at = 0.0
-        self._failures = 0
+        self.failures = 0
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
@@ -189,15 +182,14 @@ class Consumer:
         while self.stragglers and len(ids) < jobs:
             ids.append(self.stragglers.popleft())
         self._flush_at = 0.0
-        return Ask(self._take(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
+        return Ask(self.take_outcomes(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
 
-    def _take(self, now: float) -> Flush:
+    def take_outcomes(self, now: float) -> Flush:
+        """Everything that can be written now."""
         flush = self.outbox.take(now)
-        for outcome in flush.outcomes:
-            if self.discard:
-                outcome["discard"] = True
-            if self.max_interruptions is not None:
-                outcome["max_interruptions"] = self.max_interruptions
+        results.ruled(self, flush.outcomes)
+        results.fenced(self.lanes, self.outbox.refused)
+        self.outbox.refused = 0
         return flush
 
     def _jobs(self, now: float) -> int:
@@ -250,51 +242,15 @@ class Consumer:
         try:
             async with self.work.lock:
                 got = await self.exchange.run(ask, began)
-        except (OperationalError, errors.InterfaceError, errors.DatabaseError, TailraceError) as error:
-            await self._failed(ask, error)
+        except mend.FAULTS as error:
+            await mend.failed(self, ask, error)
             return None
-        self._failures = 0
+        self.failures = 0
         if ask.claims:
             self.durations.observe(boot() - began)
             self.sizes.observe(got.jobs)
             self.polls["jobs" if got.jobs else "empty"] += 1
         return got
-
-    async def _failed(self, ask: Ask, error: Exception) -> None:
-        self.polls["error"] += 1
-        away = lost(error, self.work.conn if self.work.connected else None)
-        self.outbox.restore(ask.flush, doubtful=away)
-        self.stragglers.extend(ask.ids)
-        log.warning(
-            "claim or finish failed: %s", results.brief(error), extra={"event": Event.CLAIM_FAILED, "error": type(error).__name__}
-        )
-        if away:
-            await self.share.recover()
-            self.rescan.far()
-        elif ask.flush.size:
-            await self._split()
-        else:
-            self._failures += 1
-            await asyncio.sleep(min(5.0, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.8, 1.2))
-
-    async def _split(self) -> None:
-        """Write the outcomes with settle_v1, which passes over locked rows, and one by one if even that fails."""
-        flush = results.as_outcomes(self.outbox.take(boot()))
-        waiting = [flush]
-        while waiting:
-            part = waiting.pop()
-            try:
-                async with self.work.lock:
-                    got = await self.exchange.run(Ask(part), boot())
-            except (OperationalError, errors.InterfaceError, errors.DatabaseError, TailraceError):
-                if part is flush and part.size > 1:
-                    waiting.extend(results.parts(flush))
-                else:
-                    self.outbox.restore(part, doubtful=False)
-                continue
-            results.take(self.lanes, self.outbox, part, got)
-        self.outbox.urgent = False
-        await asyncio.sleep(random.uniform(0.05, 0.2))
 
     def _received(self, ask: Ask, got: Got, *, notified: bool) -> None:
         now = boot()
@@ -308,6 +264,8 @@ class Consumer:
             self.floors.claimed(got.rows, now)
         if got.jobs:
             self.handed_back += intake.take(self, got)
+            if self.draining:  # it was on its way when the worker was told to stop
+                self.handed_back += intake.give_back_all(self.lanes)
         if ask.suspect and not got.suspects:
             self.agenda.suspect_at = None
         if ask.look:
@@ -322,5 +280,5 @@ class Consumer:
             await self.waiter.claimed(full=got.jobs >= ask.jobs, some=bool(got.jobs))
             if not got.jobs and await self.waiter.register():
                 self.agenda.dry = False  # an enqueue may have missed the row: look once more
-        except (OperationalError, errors.InterfaceError, TailraceError):
+        except mend.FAULTS:  # the next claim sees what it was
             self.waiter.registered_until = 0.0

@@ -20,6 +20,8 @@ from tailrace_worker.slots import STUCK_SECONDS, Slot
 log = logging.getLogger("tailrace.worker")
 
 STEP_SECONDS = 0.02
+CLAIM_SECONDS = 2.0
+"""How long to wait for the answer to a claim that was sent before the worker was told to stop."""
 
 
 def stop_claiming(consumers: Iterable[Consumer]) -> int:
@@ -30,7 +32,7 @@ def stop_claiming(consumers: Iterable[Consumer]) -> int:
     """
     running = 0
     for consumer in consumers:
-        consumer.claiming = False
+        consumer.claiming, consumer.draining = False, True
         consumer.handed_back += intake.give_back_all(consumer.lanes)
         for slot in consumer.lanes.slots:
             slot.tell("shutdown")
@@ -64,24 +66,32 @@ async def drain(consumers: list[Consumer], *, seconds: float, hurry: asyncio.Eve
     Returns:
         Slots whose handler could not be stopped.
     """
+    slots = [s for c in consumers for s in c.lanes.slots]
 
-    def idle() -> bool:
-        return not any(c.lanes.busy for c in consumers)
+    def over() -> bool:
+        now = boot()
+        return all(s.row is None or s.stuck(now) for s in slots)
 
-    if not await wait_for(idle, seconds, hurry):
-        late = [s for c in consumers for s in c.lanes.slots if s.row is not None]
+    if not await wait_for(over, seconds, hurry):
+        late = [s for s in slots if s.row is not None]
         log.warning("drain timeout: interrupting what runs", extra={"event": Event.WORKER_DRAINING, "running": len(late)})
         for slot in late:
-            slot.interrupt("shutdown")
-        await wait_for(idle, STUCK_SECONDS, asyncio.Event())
-    return [s for c in consumers for s in c.lanes.slots if s.row is not None]
+            if slot.reason is None:  # what was told for another reason ends for that one
+                slot.interrupt("shutdown")
+        await wait_for(over, STUCK_SECONDS + 1, asyncio.Event())
+    return [s for s in slots if s.row is not None]
 
 
-async def flush(consumers: list[Consumer], seconds: float) -> int:
-    """Wait until every outcome is written.
+async def flush(consumers: list[Consumer], *, seconds: float, hurry: asyncio.Event) -> int:
+    """Wait until every outcome is written, and every claim that was on its way is given back.
+
+    Args:
+        consumers: The queues; nothing runs any more but what is stuck.
+        seconds: How long to wait for a database that is away.
+        hurry: Set by a second signal: wait only briefly.
 
     Returns:
-        How many could not be.
+        How many outcomes could not be written.
     """
 
     def written() -> bool:
@@ -89,7 +99,11 @@ async def flush(consumers: list[Consumer], seconds: float) -> int:
             if consumer.outbox.count:
                 consumer.outbox.urgent = True
                 consumer.want.set()
-        return all(not c.outbox.held and c.outbox.empty for c in consumers)
+        return all(c.outbox.empty for c in consumers)
 
-    await wait_for(written, seconds, asyncio.Event())
-    return sum(c.outbox.count for c in consumers)
+    def answered() -> bool:
+        return written() and not any(c.outbox.expected for c in consumers)
+
+    await wait_for(answered, CLAIM_SECONDS, asyncio.Event())
+    await wait_for(written, seconds - CLAIM_SECONDS, hurry)
+    return sum(c.outbox.unwritten for c in consumers)

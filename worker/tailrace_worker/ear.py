@@ -16,6 +16,7 @@ from typing import Any
 from tailrace.db import AsyncConnection, Database, OperationalError, errors, sql
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
+from tailrace_worker.silence import TURN_SECONDS, Turns, bounded, hang_up
 from tailrace_worker.work import PINNED
 
 log = logging.getLogger("tailrace.worker")
@@ -23,7 +24,9 @@ log = logging.getLogger("tailrace.worker")
 PING_SECONDS = 30.0
 """How often a silent connection is asked whether it still lives: a dropped link says nothing by itself."""
 
-_FAULTS = (OperationalError, TailraceError, errors.InterfaceError, OSError)
+PING_PATIENCE_SECONDS = 5.0
+
+_FAULTS = (errors.Error, TailraceError, OSError)
 
 
 class Ear:
@@ -41,9 +44,10 @@ class Ear:
         self.reconnects = 0
         self.used = 0.0
         self._conn: AsyncConnection | None = None
-        self._lock = asyncio.Lock()
+        self.lock = Turns()
         self._broken = asyncio.Event()
         self._fd = -1
+        self._opening: AsyncConnection | None = None
         self.on_back: Callable[[], None] | None = None
 
     async def open(self) -> None:
@@ -55,14 +59,31 @@ class Ear:
         conn = await self.database.aconnect(
             options={**PINNED, "lock_timeout": "0", "synchronous_commit": "off"}, role="listen", direct=True
         )
-        row = await (await conn.execute(self.database.blocks["wake.channel"], {"schema": self.database.schema})).fetchone()
-        self.channel = row[0] if row else ""
-        conn.add_notify_handler(lambda n: self.heard(n.payload))
-        if self.listening and self.channel:
-            await conn.execute(sql.SQL("listen {}").format(sql.Identifier(self.channel)))
+        self._opening = conn
+        try:
+            row = await (await conn.execute(self.database.blocks["wake.channel"], {"schema": self.database.schema})).fetchone()
+            self.channel = row[0] if row else ""
+            conn.add_notify_handler(lambda n: self.heard(n.payload))
+            if self.listening and self.channel:
+                await conn.execute(sql.SQL("listen {}").format(sql.Identifier(self.channel)))
+        except BaseException:
+            await conn.close()
+            raise
+        finally:
+            self._opening = None
         self._conn = conn
         self._broken.clear()
         self._arm()
+
+    def hang_up(self) -> None:
+        """Break the connection under whoever waits for it."""
+        hang_up(self._conn)
+        hang_up(self._opening)
+
+    def tick(self) -> None:
+        """Hang up on a server that has not answered for longer than a statement may take. To be called twice a second."""
+        if self.lock.tick() > TURN_SECONDS:
+            hang_up(self._conn)
 
     def _arm(self) -> None:
         if self._conn is not None and not self._conn.closed:
@@ -96,7 +117,7 @@ class Ear:
         Raises:
             OperationalError: The connection is away; the keeper makes it again.
         """
-        async with self._lock:
+        async with self.lock:
             conn = self._conn
             if conn is None or conn.closed or self._broken.is_set():
                 raise OperationalError("the listening connection is away")
@@ -122,10 +143,11 @@ class Ear:
             await self._reopen()
 
     async def _ping(self) -> None:
+        if self.lock.locked():  # somebody asks just now: he will see
+            return
         try:
-            async with asyncio.timeout(5), self.lent() as conn:
-                await conn.execute("select 1")
-        except (*_FAULTS, TimeoutError):
+            await bounded(self._conn, self.ask("select 1", {}), PING_PATIENCE_SECONDS)
+        except _FAULTS:
             self._break()
 
     async def _reopen(self) -> None:

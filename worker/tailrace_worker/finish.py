@@ -50,6 +50,8 @@ class Outbox:
         held: Jobs by token that this worker holds and whose outcome is not confirmed.
         expected: Tokens of claims that are on their way.
         lost: Tokens that the database took away: nothing of theirs is written.
+        in_flight: Outcomes that were sent and are not answered.
+        refused: Outcomes that were not even sent since their token is lost; the consumer counts them as fenced.
     """
 
     done: dict[int, list[int]] = field(default_factory=dict)
@@ -60,6 +62,9 @@ class Outbox:
     lost: set[int] = field(default_factory=set)
     count: int = 0
     urgent: bool = False
+    in_flight: int = 0
+    refused: int = 0
+    _sent: list[int] = field(default_factory=list)
     _doubtful: bool = False
     _again: list[tuple[float, Outcome]] = field(default_factory=list)
 
@@ -80,7 +85,7 @@ class Outbox:
 
     def known(self) -> list[int]:
         """Tokens that the heartbeat should not report as unknown."""
-        return [*list(self.held), *list(self.expected)]
+        return [*list(self.held), *list(self.expected), *self._sent]
 
     def took(self, token: int, jobs: int) -> None:
         """A claim came back with this many jobs."""
@@ -97,10 +102,14 @@ class Outbox:
         done, self.done = self.done, {}
         saved, self.saved = self.saved, {}
         if self.lost:
+            every = sum(map(len, done.values())) + len(outcomes)
             done = {t: ids for t, ids in done.items() if t not in self.lost}
             outcomes = [o for o in outcomes if o["token"] not in self.lost]
+            saved = {key: state for key, state in saved.items() if key[1] not in self.lost}
+            self.refused += every - sum(map(len, done.values())) - len(outcomes)
         leases = self._count_down(done, outcomes)
         flush = Flush(done, outcomes, saved, leases, self._doubtful)
+        self.in_flight += flush.size
         self.count, self.urgent, self._doubtful = 0, False, False
         return flush
 
@@ -110,6 +119,7 @@ class Outbox:
         settled = {o["token"] for o in outcomes}  # settle_v1 removes their leases itself: one of them may stay
         for outcome in outcomes:
             per_token[outcome["token"]] = per_token.get(outcome["token"], 0) + 1
+        self._sent = list(per_token)
         for token, jobs in per_token.items():
             left = self.held.get(token, 0) - jobs
             if left > 0:
@@ -135,7 +145,12 @@ class Outbox:
         self.outcomes = flush.outcomes + self.outcomes
         self.saved = {**flush.saved, **self.saved}
         self.count += flush.size
+        self.in_flight -= flush.size
         self._doubtful = self._doubtful or doubtful or flush.doubtful
+
+    def answered(self, flush: Flush) -> None:
+        """The database has taken this flush, or a part of it that was sent alone."""
+        self.in_flight -= flush.size
 
     def busy(self, outcomes: Iterable[Outcome], now: float) -> None:
         """Try these again in a second: their dead letter was locked, they keep their lease."""
@@ -147,7 +162,16 @@ class Outbox:
         """When the next busy outcome is due, by this process's clock."""
         return min((at for at, _ in self._again), default=None)
 
+    def unsent(self) -> list[Outcome]:
+        """Every outcome but plain successes that waits to be written."""
+        return [*self.outcomes, *(outcome for _, outcome in self._again)]
+
+    @property
+    def unwritten(self) -> int:
+        """How many outcomes the database has not confirmed."""
+        return self.count + len(self._again) + self.in_flight
+
     @property
     def empty(self) -> bool:
         """Whether nothing waits to be written."""
-        return not (self.count or self.outcomes or self.done or self._again)
+        return not (self.unwritten or self.outcomes or self.done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -26,12 +27,14 @@ Check = Callable[[], tuple[bool, str]]
 class _Quiet(WSGIRequestHandler):
     """Requests are not logged: a probe every two seconds would fill the log."""
 
+    timeout = 5  # seconds for a client to say what it wants
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Say nothing."""
 
 
-class _Server(WSGIServer):
-    """Answers probes one after the other; a scrape takes milliseconds."""
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers in a thread each: a client that connects and says nothing must not keep the probes waiting."""
 
     daemon_threads = True
     request_queue_size = 32

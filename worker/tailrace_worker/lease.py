@@ -98,7 +98,7 @@ class Heartbeat(threading.Thread):
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._turn = threading.Condition()
-        self._beats = 0
+        self._begun = self._confirmed = 0  # beats by number
 
     # ---- asked from other threads ------------------------------------------------------------------------------------
     def beat_soon(self, **changes: Any) -> None:
@@ -117,14 +117,15 @@ class Heartbeat(threading.Thread):
             Whether one was confirmed in time.
         """
         with self._turn:
-            wanted = self._beats + 1
+            before = self._begun
             self.beat_soon(**changes)
-            return self._turn.wait_for(lambda: self._beats >= wanted or self._stopped.is_set(), timeout) and self._beats >= wanted
+            self._turn.wait_for(lambda: self._confirmed > before or self._stopped.is_set(), timeout)
+            return self._confirmed > before
 
     @property
     def beaten(self) -> bool:
         """Whether a beat was confirmed."""
-        return self._beats > 0
+        return self._confirmed > 0
 
     def wait_first(self, timeout: float) -> bool:
         """Wait for the first confirmed beat, at most `timeout` seconds."""
@@ -167,6 +168,8 @@ class Heartbeat(threading.Thread):
         self._close()
 
     def _beat(self) -> bool:
+        with self._turn:
+            self._begun += 1
         known, changes, sent = self._known(), dict(self.row), boot()
         try:
             told = self._ask(known, changes)
@@ -189,7 +192,7 @@ class Heartbeat(threading.Thread):
         )
         self._told(beat)
         with self._turn:
-            self._beats += 1
+            self._confirmed = self._begun
             self._turn.notify_all()
         return True
 

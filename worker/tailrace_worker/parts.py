@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,26 +19,22 @@ from tailrace.db.migrate import acheck
 from tailrace.errors import SchemaTooOld, TailraceError
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
-from tailrace_worker import endings
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, ID, TASK, TOKEN
 from tailrace_worker.clock import boot
 from tailrace_worker.consumer import Consumer, Share
 from tailrace_worker.ear import Ear
-from tailrace_worker.failures import describe, outcome
 from tailrace_worker.intake import Alone
 from tailrace_worker.lease import Beat, Heartbeat
 from tailrace_worker.metrics import State
 from tailrace_worker.slots import Gate
 from tailrace_worker.version import VERSION
-from tailrace_worker.watch import Watch
 from tailrace_worker.work import Work
 
 log = logging.getLogger("tailrace.worker")
 
 SAY_AGAIN_SECONDS = 60.0
-_FAULTS = (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError)
+FAULTS = (errors.Error, TailraceError, OSError)
 
 
 def queues_of(app: App, settings: WorkerSettings) -> dict[str, int]:
@@ -46,16 +42,6 @@ def queues_of(app: App, settings: WorkerSettings) -> dict[str, int]:
     names = settings.queues or tuple(dict.fromkeys(t.queue for t in app.tasks.values()))
     pairs = (entry.partition("=") for entry in names)
     return {name: int(slots) if slots else settings.slots for name, _, slots in pairs}
-
-
-@asynccontextmanager
-async def resources_of(app: App) -> AsyncIterator[Any]:
-    """What the application's lifespan yields, opened for the length of the block; None without one."""
-    if app.lifespan_factory is None:
-        yield None
-        return
-    async with asynccontextmanager(app.lifespan_factory)() as resources:
-        yield resources
 
 
 class Parts:
@@ -95,7 +81,7 @@ class Parts:
         self._held_then: set[int] = set()
         self._say_at, self._said = 0.0, ""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[asyncio.Task[Any]] = []
         self._on_fatal: Callable[[BaseException], None] = lambda _: None
 
     @property
@@ -104,34 +90,30 @@ class Parts:
         return self.news.cordoned
 
     # ---- starting ----------------------------------------------------------------------------------------------------
-    async def connect(self, stop: asyncio.Event) -> bool:
+    async def connect(self) -> None:
         """Open the connections, however long the database or its schema takes.
-
-        Args:
-            stop: Set when the worker should end.
-
-        Returns:
-            Whether they are open; False when told to stop meanwhile.
 
         Raises:
             TailraceError: Waiting will not help: the schema is too new for this release.
         """
         pause = 0.2
-        while not stop.is_set():
+        while True:
             opened = await asyncio.gather(self.work.open(), self.ear.open(), return_exceptions=True)
             failed = [r for r in opened if isinstance(r, BaseException)]
             if not failed:
-                return True
+                return
             await self.work.close()
             await self.ear.close()
             for error in failed:
-                if not isinstance(error, _FAULTS) or (isinstance(error, TailraceError) and not error.retryable):
-                    raise error
+                self._waitable(error)
             self._say(failed[0])
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause)
+            await asyncio.sleep(pause)
             pause = min(2.0, pause * 1.5)
-        return False
+
+    def _waitable(self, error: BaseException) -> None:
+        """Raise what waiting does not mend."""
+        if not isinstance(error, FAULTS) or (isinstance(error, TailraceError) and not error.retryable):
+            raise error from None
 
     def _say(self, error: BaseException) -> None:
         """Why it waits: when the reason changes, and each minute."""
@@ -144,9 +126,8 @@ class Parts:
     async def _check(self, conn: AsyncConnection) -> None:
         await acheck(conn, self.database)
 
-    async def start(self, resources: Any, *, on_fatal: Callable[[BaseException], None], watch: Watch) -> None:
-        """Beat for the first time, then open the queues."""
-        self._on_fatal = on_fatal
+    def beat(self) -> None:
+        """Start the heartbeat."""
         self._loop = asyncio.get_running_loop()
         row = {
             "version": VERSION,
@@ -163,13 +144,21 @@ class Parts:
             row=row,
             known=self._known,
             told=self._told,
-            watch=watch,
             failed=self._beat_failed,
         )
         self.heartbeat.start()
+
+    async def start(self, resources: Any, *, on_fatal: Callable[[BaseException], None]) -> None:
+        """Open the queues; the first heartbeat must have been confirmed before anything is claimed.
+
+        Args:
+            resources: What handlers share.
+            on_fatal: Told when a part has failed for good.
+        """
+        self._on_fatal = on_fatal
         for consumer in self.consumers:
-            await consumer.load()
-        while not self.heartbeat.beaten and not self.work.stopped.is_set():
+            await self._load(consumer)
+        while self.heartbeat is not None and not self.heartbeat.beaten:
             await asyncio.to_thread(self.heartbeat.wait_first, 1.0)
         for consumer in self.consumers:
             consumer.lanes.start(resources)
@@ -178,10 +167,23 @@ class Parts:
         self.ear.on_back = self._listen_back
         self._spawn(self.ear.keep(), "ear")
 
+    async def _load(self, consumer: Consumer) -> None:
+        """Begin where the queue's workers are, however often the database goes away meanwhile."""
+        while True:
+            try:
+                await consumer.load()
+            except FAULTS as error:
+                self._waitable(error)
+                self._say(error)
+                self.work.connected = False
+                await self._recover()
+            else:
+                return
+
     def _spawn(self, coroutine: Any, name: str) -> None:
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
-        self._tasks.append(task)
+        self.tasks.append(task)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -256,7 +258,7 @@ class Parts:
             params = {"queue": consumer.queue, "tasks": list(consumer.lanes.tasks)}
             try:
                 rows = await self.ear.ask(self.database.blocks["floors.due"], params)
-            except _FAULTS:
+            except FAULTS:
                 return False
             if rows[0][0]:
                 consumer.nudge()
@@ -264,46 +266,13 @@ class Parts:
                 return False
         return True
 
-    def last_words(self) -> bool:
-        """Write the outcomes of everything that still runs, from whatever thread; the process ends right after.
-
-        Returns:
-            Whether the database took them.
-        """
-        said = []
-        for consumer in self.consumers:
-            for slot in consumer.lanes.slots:
-                row = slot.row
-                if row is None or slot.reason == "lease_lost":
-                    continue
-                late = slot.reason == "timeout" or boot() > slot.deadline
-                kind = "timeout" if late else "cancelled" if slot.reason == "cancel" else "interrupted"
-                error = describe(TimeoutError("could not be stopped"), attempt=row[ATTEMPT], worker=self.worker)
-                delay = consumer.lanes.tasks[row[TASK]].delay(row[ATTEMPT], endings.own_backoff(row))
-                said.append(
-                    outcome(row[ID], row[TOKEN], kind, error=error, error_type="timeout" if late else "unknown", delay=delay)
-                )
-            said.extend(endings.handback(row) for row in list(consumer.lanes.buffer))
-        return not said or (self.heartbeat is not None and self.heartbeat.settle(said))
-
-    async def close(self) -> None:
-        """Stop the queues, remove this worker's own row, close the connections."""
+    def hang_up(self) -> None:
+        """Break the connections of the event loop under whoever waits for them: the worker ends."""
         self.work.stopped.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for consumer in self.consumers:
-            consumer.waiter.stop()
-            await consumer.lanes.close()
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
-            await asyncio.to_thread(self.heartbeat.join, 2.0)
-        with suppress(*_FAULTS, TimeoutError):
-            async with asyncio.timeout(2.0):
-                for consumer in self.consumers:
-                    await self.work.conn.execute(
-                        self.database.blocks["wake.drop_waiter"], {"queue": consumer.queue, "worker": self.worker}
-                    )
-                await self.work.conn.execute(self.database.blocks["lease.leave"], {"worker": self.worker})
-        await self.ear.close()
-        await self.work.close()
+        self.work.hang_up()
+        self.ear.hang_up()
+
+    def tick(self) -> None:
+        """Hang up on servers that say nothing. To be called twice a second."""
+        self.work.tick()
+        self.ear.tick()

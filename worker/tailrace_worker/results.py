@@ -13,6 +13,7 @@ from tailrace_worker.failures import outcome
 from tailrace_worker.finish import Flush, Outbox, Outcome
 
 if TYPE_CHECKING:
+    from tailrace_worker.consumer import Consumer
     from tailrace_worker.run import Lanes
 
 log = logging.getLogger("tailrace.worker")
@@ -31,6 +32,7 @@ def take(lanes: Lanes, outbox: Outbox, flush: Flush, got: Got) -> None:
     """
     if not flush.size:
         return
+    outbox.answered(flush)
     completed = 0
     for name, n in got.finished:
         completed += n
@@ -52,11 +54,27 @@ def take(lanes: Lanes, outbox: Outbox, flush: Flush, got: Got) -> None:
             _count(lanes, sent, result)
     if busy:
         outbox.busy(busy, boot())
-    if missing > 0 and not flush.doubtful:
-        lanes.fenced += missing
+    if not flush.doubtful:
+        fenced(lanes, missing)
+
+
+def fenced(lanes: Lanes, jobs: int) -> None:
+    """Count outcomes that were not written since their token is gone."""
+    if jobs > 0:
+        lanes.fenced += jobs
         log.warning(
-            "outcomes refused: their token was gone", extra={"event": Event.WRITES_FENCED, "jobs": missing, "queue": lanes.queue}
+            "outcomes refused: their token was gone", extra={"event": Event.WRITES_FENCED, "jobs": jobs, "queue": lanes.queue}
         )
+
+
+def ruled(consumer: Consumer, outcomes: list[Outcome]) -> list[Outcome]:
+    """Outcomes with what the queue's settings say about exhausted and interrupted jobs."""
+    for each in outcomes:
+        if consumer.discard:
+            each["discard"] = True
+        if consumer.max_interruptions is not None:
+            each["max_interruptions"] = consumer.max_interruptions
+    return outcomes
 
 
 def _count(lanes: Lanes, sent: Outcome, result: str) -> None:

@@ -1,6 +1,6 @@
 """The worker process: starts and stops its parts in order, and decides nothing else.
 
-connect → first heartbeat → resources → queues → ready → (signal, or empty) → drain → resources closed → gone.
+connect → heartbeat → resources → queues → ready → (signal, or empty) → drain → resources closed → gone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from tailrace.app import App
 from tailrace.errors import InvalidOption, TailraceError
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
-from tailrace_worker import drain, identity
+from tailrace_worker import drain, identity, takedown
 from tailrace_worker.clock import boot
+from tailrace_worker.farewell import last_words
 from tailrace_worker.health import Health
 from tailrace_worker.metrics import State, registry
-from tailrace_worker.parts import Parts, resources_of
+from tailrace_worker.parts import Parts
+from tailrace_worker.resources import resources_of
 from tailrace_worker.upkeep import Upkeep
 from tailrace_worker.version import VERSION
 from tailrace_worker.watch import Watch
@@ -31,6 +33,8 @@ log = logging.getLogger("tailrace.worker")
 
 LIVE_SECONDS = 30.0
 EMPTY_POLL_SECONDS = 0.05
+FLUSH_SECONDS = 10.0
+START_CANCEL_SECONDS = 10.0
 
 
 def run_worker(app: App, settings: WorkerSettings, *, until_empty: bool = False) -> int:
@@ -78,8 +82,15 @@ class Service:
         self.reason = "stop"
         self.status = 0
         self.parts = Parts(app, settings, worker=self.id, state=self.state)
-        self._ready = False
+        self._ready = self._started = False
         self._tick_at = boot()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.watch = Watch(
+            self.parts,
+            give_up=self._give_up,
+            loop_seen=lambda: self._tick_at,
+            drain_seconds=settings.drain_timeout_seconds,
+        )
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def main(self) -> int:
@@ -97,62 +108,79 @@ class Service:
         if self.settings.metrics_port is not None:
             health.start(self.settings.metrics_host, self.settings.metrics_port)
         try:
-            if await self.parts.connect(self.stop):
-                async with resources_of(self.app) as resources:
-                    await self._serve(resources)
+            await self._serve_unless_stopped()
         finally:
             await self._close()
             health.stop()
         log.info("worker stopped", extra={"event": Event.WORKER_STOPPED, "worker_id": self.id, "status": self.status})
         return self.status
 
-    async def _serve(self, resources: Any) -> None:
+    async def _serve_unless_stopped(self) -> None:
+        """A worker that is told to stop before it was ready gives up what it waits for: database, schema, resources."""
+        serving, told = asyncio.create_task(self._serve(), name="serve"), asyncio.create_task(self.stop.wait())
+        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if serving.done() or self._started:
+            await serving
+            return
+        self.parts.hang_up()
+        serving.cancel()
+        await asyncio.wait({serving}, timeout=START_CANCEL_SECONDS)
+
+    async def _serve(self) -> None:
         parts = self.parts
-        watch = Watch(parts, give_up=self._give_up, loop_seen=lambda: self._tick_at)
-        await parts.start(resources, on_fatal=self._fatal, watch=watch)
-        upkeep = Upkeep(self.settings, parts, self.state)
-        upkeep.start()
-        self._ready = True
-        log.info("worker ready", extra={"event": Event.WORKER_READY, "worker_id": self.id})
-        if self.until_empty:
-            self._spawn(self._until_empty(), "until-empty")
-        await self.stop.wait()
-        self._ready = False
-        self.state.draining = True
-        upkeep.stop()
-        await self._drain()
+        await parts.connect()
+        parts.beat()
+        self.watch.start()
+        async with resources_of(self.app) as resources:
+            await parts.start(resources, on_fatal=self._fatal)
+            upkeep = Upkeep(self.settings, parts, self.state)
+            upkeep.start()
+            self._started = self._ready = True
+            log.info("worker ready", extra={"event": Event.WORKER_READY, "worker_id": self.id})
+            if self.until_empty:
+                self._spawn(self._until_empty(), "until-empty")
+            await self.stop.wait()
+            self._ready = False
+            self.state.draining = True
+            upkeep.stop()
+            await self._drain()
 
     async def _drain(self) -> None:
-        parts = self.parts
+        parts, seconds, began = self.parts, self.settings.drain_timeout_seconds, boot()
         running = drain.stop_claiming(parts.consumers)
         parts.draining()
         fields = {"event": Event.WORKER_DRAINING, "worker_id": self.id, "reason": self.reason, "running": running}
         log.info("draining", extra=fields)
-        stuck = await drain.drain(parts.consumers, seconds=self.settings.drain_timeout_seconds, hurry=self.hurry)
-        left = await drain.flush(parts.consumers, 2.0 if not parts.work.connected else 10.0)
+        stuck = await drain.drain(parts.consumers, seconds=seconds, hurry=self.hurry)
+        # Outcomes of a database that is away are kept for as long as jobs might have run.
+        left = await drain.flush(parts.consumers, seconds=max(FLUSH_SECONDS, began + seconds - boot()), hurry=self.hurry)
         if left:
-            log.warning(
-                "outcomes could not be written; these jobs run again", extra={"event": Event.WORKER_STOPPED, "jobs": left}
-            )
+            fields = {"event": Event.WORKER_STOPPED, "worker_id": self.id, "jobs": left}
+            log.error("outcomes could not be written; these jobs run again", extra=fields)
             self.status = 1
         if stuck:
-            parts.last_words()
+            await asyncio.to_thread(last_words, parts)
             self._exit_at_once()
 
     async def _close(self) -> None:
+        self.watch.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.parts.close()
+        await takedown.close(self.parts)
 
     # ---- what can end it ---------------------------------------------------------------------------------------------
     def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                loop.add_signal_handler(number, self._signalled, number)
-            except NotImplementedError:  # Windows
-                signal.signal(number, lambda n, _: loop.call_soon_threadsafe(self._signalled, n))
+            # Python's own handlers, not the loop's: those are silent while a handler blocks the loop.
+            signal.signal(number, self._caught)
+
+    def _caught(self, number: int, _: object) -> None:
+        self.watch.signalled_at = min(self.watch.signalled_at, boot())
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._signalled, number)
 
     def _signalled(self, number: int) -> None:
         if self.stop.is_set():
@@ -162,7 +190,7 @@ class Service:
     def _end(self, reason: str) -> None:
         if not self.stop.is_set():
             self.reason = reason
-            self.parts.work.stopped.set()
+            self.parts.work.hurry = True
             self.stop.set()
 
     def _fatal(self, error: BaseException) -> None:
@@ -193,6 +221,7 @@ class Service:
             before = boot()
             await asyncio.sleep(0.5)
             self._tick_at = boot()
+            self.parts.tick()
             self.state.lag = max(0.0, self._tick_at - before - 0.5)
 
     def _live(self) -> tuple[bool, str]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from tailrace.db import AsyncConnection, Database, OperationalError, errors
 from tailrace.errors import DatabaseUnavailable, TailraceError
 from tailrace.names.events import Event
+from tailrace_worker.silence import TURN_SECONDS, Turns, hang_up
 
 log = logging.getLogger("tailrace.worker")
 
@@ -30,6 +31,7 @@ PINNED: Final = {
     "lock_timeout": "500ms",
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "60s",
+    "idle_session_timeout": "0",
 }
 """Session settings of the work and rescan connections. The limits overrule those of the role: ours are known to fit."""
 
@@ -46,16 +48,21 @@ _USELESS: Final = (
 )
 """Errors that a new connection mends, or that its check of the schema explains."""
 
+_ENDED: Final = ("08", "57P", "25P03", "25P04")
+"""SQLSTATEs (or their beginnings) after which the server closes the session: its farewell comes before the end of the stream."""
+
 _PAUSE_SECONDS = (0.1, 15.0)
+_HURRY_SECONDS = 0.5
 
 
 def lost(error: BaseException, conn: AsyncConnection | None) -> bool:
     """Whether an error means that the session is gone or useless, and not that one statement failed."""
     if conn is None or conn.closed or conn.broken:
         return True
-    return isinstance(error, (errors.InterfaceError, DatabaseUnavailable, *_USELESS)) or (
-        isinstance(error, OperationalError) and error.sqlstate is None
-    )
+    if isinstance(error, (errors.InterfaceError, DatabaseUnavailable, *_USELESS)):
+        return True
+    state = error.sqlstate if isinstance(error, errors.Error) else ""
+    return state.startswith(_ENDED) if state is not None else isinstance(error, OperationalError)
 
 
 class Work:
@@ -65,18 +72,26 @@ class Work:
         database: Where to connect.
         role: The second word of the session's application_name.
         check: Called with each new connection; raises when the schema does not fit this release.
+
+    Attributes:
+        lock: Whoever uses the connection holds it.
+        connected: Whether it can be used.
+        stopped: Set at the end: nothing connects again.
+        hurry: The worker drains: it waits less between two tries to connect.
     """
 
     def __init__(
         self, database: Database, *, role: str = "work", check: Callable[[AsyncConnection], Awaitable[None]] | None = None
     ) -> None:
         self.database = database
-        self.lock = asyncio.Lock()
+        self.lock = Turns()
         self.connected = False
         self.stopped = asyncio.Event()
+        self.hurry = False
         self.role = role
         self._check = check
         self._conn: AsyncConnection | None = None
+        self._opening: AsyncConnection | None = None
 
     @property
     def conn(self) -> AsyncConnection:
@@ -91,14 +106,26 @@ class Work:
         Raises:
             TailraceError: The server cannot be reached, or its schema does not fit.
         """
-        conn = await self.database.aconnect(options=PINNED, role=self.role)
+        self._opening = conn = await self.database.aconnect(options=PINNED, role=self.role)
         try:
             if self._check is not None:
                 await self._check(conn)
         except BaseException:
             await conn.close()
             raise
+        finally:
+            self._opening = None
         self._conn, self.connected = conn, True
+
+    def hang_up(self) -> None:
+        """Break the connection under whoever waits for it."""
+        hang_up(self._conn)
+        hang_up(self._opening)
+
+    def tick(self) -> None:
+        """Hang up on a server that has not answered for longer than a statement may take. To be called twice a second."""
+        if self.lock.tick() > TURN_SECONDS:
+            self.hang_up()
 
     async def recover(self, after: Callable[[], Awaitable[Any]] | None = None) -> None:
         """Connect again, waiting longer each time, until it works or the worker stops.
@@ -116,16 +143,16 @@ class Work:
                 log.warning("connected again", extra={"event": Event.DATABASE_BACK})
                 return
             except TailraceError as error:
-                self.connected = False
+                await self.close()
                 if not error.retryable:
                     raise
                 log.warning("no database: %s", error, extra={"event": Event.DATABASE_AWAY})
             except BROKEN as error:
-                self.connected = False
+                await self.close()
                 log.warning("no database: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopped.wait(), pause * random.uniform(0.8, 1.2))
-            pause = min(_PAUSE_SECONDS[1], pause * 2)
+            pause = min(_HURRY_SECONDS if self.hurry else _PAUSE_SECONDS[1], pause * 2)
 
     async def close(self) -> None:
         """Close the session, whatever state it is in."""

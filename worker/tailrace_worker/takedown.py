@@ -1,0 +1,63 @@
+"""Taking a worker apart: its queues stop, its own row goes, its connections close.
+
+Within seconds, whatever the database does: whoever waits for a silent server is cut off. drain.py has let the jobs end before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tailrace_worker import mend
+from tailrace_worker.silence import bounded
+
+if TYPE_CHECKING:
+    from tailrace_worker.parts import Parts
+
+SECONDS = 2.0
+TURN_SECONDS = 1.0
+
+
+async def close(parts: Parts) -> None:
+    """Stop everything.
+
+    Args:
+        parts: The worker's parts, in whatever state they are.
+    """
+    parts.work.stopped.set()
+    if parts.heartbeat is not None:
+        parts.heartbeat.stop()  # who waits for a beat waits no longer
+    await _end_tasks(parts)
+    for consumer in parts.consumers:
+        await consumer.lanes.close()
+    if parts.heartbeat is not None and parts.heartbeat.is_alive():
+        parts.heartbeat.end_silence(after=0.5)
+        await asyncio.to_thread(parts.heartbeat.join, SECONDS)
+    if parts.work.connected and parts.heartbeat is not None:
+        with suppress(*mend.FAULTS):
+            await bounded(parts.work.conn, _leave(parts), SECONDS)
+    await parts.ear.close()
+    await parts.work.close()
+
+
+async def _end_tasks(parts: Parts) -> None:
+    """Cancel the queues between two statements: in the middle of one the driver's cancellation waits for the server."""
+    for lock, part in ((parts.work.lock, parts.work), (parts.ear.lock, parts.ear)):
+        try:
+            await asyncio.wait_for(lock.acquire(), TURN_SECONDS)
+        except TimeoutError:
+            part.hang_up()
+    for consumer in parts.consumers:
+        consumer.waiter.stop()
+    for task in parts.tasks:
+        task.cancel()
+    if parts.tasks:
+        await asyncio.wait(parts.tasks, timeout=SECONDS)
+
+
+async def _leave(parts: Parts) -> None:
+    blocks = parts.database.blocks
+    for consumer in parts.consumers:
+        await parts.work.conn.execute(blocks["wake.drop_waiter"], {"queue": consumer.queue, "worker": parts.worker})
+    await parts.work.conn.execute(blocks["lease.leave"], {"worker": parts.worker})
