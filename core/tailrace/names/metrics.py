@@ -91,6 +91,9 @@ STATS_TIMESTAMP: Final = Metric(
 MAINTENANCE_RUNS: Final = Metric(
     "tailrace_maintenance_runs_total", "counter", ("routine", "result"), "Runs of a routine by this process: ok, error, skipped."
 )
+LEASES_RECLAIMED: Final = Metric(
+    "tailrace_leases_reclaimed_total", "counter", (*_QUEUE, "result", "evidence"), "Jobs of dead workers that were taken over."
+)
 EVENT_LOOP_LAG: Final = Metric("tailrace_event_loop_lag_seconds", "gauge", (), "How late the event loop's timer came last.")
 BUILD_INFO: Final = Metric("tailrace_build_info", "gauge", ("version", "python"), "1.")
 
