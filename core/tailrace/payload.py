@@ -12,7 +12,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import typing_extensions
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -83,7 +83,7 @@ class PayloadShape:
         """
         checked = self._checked(values)
         try:
-            raw = self.adapter.dump_json(checked)
+            raw = self.adapter.serializer.to_json(checked)
         except (ValueError, RecursionError, TypeError) as problem:
             raise explain(checked, root="payload", error=InvalidPayload, otherwise=problem) from None
         check(raw, checked)
@@ -96,7 +96,7 @@ class PayloadShape:
             InvalidPayload: it does not fit the signature; the field is the path.
         """
         try:
-            return self.adapter.validate_json(raw)
+            return cast("dict[str, Any]", self.adapter.validator.validate_json(raw))
         except ValidationError as problem:
             raise _invalid(problem) from None
 
@@ -106,7 +106,7 @@ class PayloadShape:
 
     def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self.adapter.validate_python(values)
+            return cast("dict[str, Any]", self.adapter.validator.validate_python(values))
         except ValidationError as problem:
             raise _invalid(problem) from None
         except RecursionError as problem:

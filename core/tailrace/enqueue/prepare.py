@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from tailrace.enqueue.new_job import NewJob
 from tailrace.enqueue.options import QUEUE_BYTES, TASK_BYTES, check_text, option_values
 from tailrace.enqueue.statements import PreparedJob
@@ -37,7 +39,7 @@ class CallOptions:
     def __init__(self, spec: TaskSpec, options: Mapping[str, Any]) -> None:
         self.given = {name: value for name, value in options.items() if value is not None}
         values = option_values(self.given)
-        self.queue = check_text(self.given.get("queue", spec.queue), field="queue", most=QUEUE_BYTES)
+        self.given["queue"] = self.queue = check_text(self.given.get("queue", spec.queue), field="queue", most=QUEUE_BYTES)
         self.key: str | None = values.pop("key", None)
         self.tenant: str = values.get("tenant", "")
         self.priority: int = values.get("priority", spec.defaults.get("priority", 0))
@@ -60,16 +62,8 @@ def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kw
     text = spec.shape.text(spec.shape.bind(args, kwargs))
     key = options.key
     if key is None and spec.key is not None:
-        key = _checked_key(spec.key.render(json.loads(text)))
-    return PreparedJob(
-        queue=options.queue,
-        task=spec.name,
-        payload=text,
-        options=options.text,
-        tenant=options.tenant,
-        key=key,
-        priority=options.priority,
-    )
+        key = _checked_key(spec.key.render(from_json(text)))
+    return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority)
 
 
 def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
@@ -82,10 +76,8 @@ def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs:
         kwargs: Named arguments.
     """
     checked = prepare_call(spec, options, args, kwargs)
-    given = {**options.given, "queue": options.queue}
-    if checked.key is not None:
-        given["key"] = checked.key
-    job = NewJob(spec.name, json.loads(checked.payload), **given)
+    given = options.given if checked.key is None else {**options.given, "key": checked.key}
+    job = NewJob(spec.name, from_json(checked.payload), **given)
     object.__setattr__(job, "checked", checked)
     return job
 
@@ -105,7 +97,7 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
     if not isinstance(job, NewJob):
         raise InvalidOption(f"must be a NewJob, not {type(job).__name__}", field="job", hint="Such as task.job(...)")
     # a dict can be changed behind a frozen value, so what was checked before counts only if it still says the same
-    if isinstance(job.checked, PreparedJob) and json.loads(job.checked.payload) == job.payload:
+    if isinstance(job.checked, PreparedJob) and from_json(job.checked.payload) == job.payload:
         return job.checked
     name = check_text(job.task, field="task", most=TASK_BYTES)
     task = app.tasks.get(name)

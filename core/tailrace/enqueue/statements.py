@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tailrace.db import Blocks, Statement
 from tailrace.enqueue.new_job import Receipt
@@ -18,8 +17,7 @@ CHUNK_ROWS: Final = 5_000
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
+class PreparedJob(NamedTuple):
     """A checked job, as text.
 
     Attributes:
