@@ -19,8 +19,8 @@ import psycopg
 from tailrace import App, JobContext, NoRetry, RetryAfter, RetryPolicy, Snooze
 
 LEDGER = """create table public.ledger (
-  n bigint generated always as identity, job bigint not null, task text not null, attempt int not null, pid int not null, note text,
-  at timestamptz not null default clock_timestamp())"""
+  n bigint generated always as identity, job bigint not null, task text not null, attempt int not null, pid int not null,
+  note text, at timestamptz not null default clock_timestamp())"""
 
 app = App("work")
 once = RetryPolicy(max_attempts=1)
