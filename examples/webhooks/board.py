@@ -61,7 +61,8 @@ class Board:
             text: One sentence.
         """
         self._last_plain = float("-inf")
-        self._live.update(self._bar, visible=False)
+        if self._console.is_terminal:
+            self._live.update(self._bar, visible=False, refresh=True)
         self._print(f"{self.seconds:5.1f} s  {text}")
 
     def show(self, text: str) -> None:
@@ -93,7 +94,7 @@ class Board:
         Args:
             rows: Name, figure and explanation.
         """
-        self._live.update(self._bar, visible=False)
+        self._live.stop()  # nothing moves any more
         self._print("\nLedger")
         for name, figure, why in rows:
             self._print(f"  {name:<16}{figure:>7}  {why}")
