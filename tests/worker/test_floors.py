@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from tailrace_worker.floors import LOWEST, ROWS_BEHIND, SECONDS_BEHIND, STEP, Floors, Trail
@@ -81,7 +82,7 @@ def test_a_large_claim_leaves_a_mark_every_128_rows() -> None:
     floors.claimed([row(n, run_at=float(n)) for n in range(1000)], now=0.0)
     marks = [key[1] for key, _, _ in floors.trails[0].marks][1:]
     assert marks[0] == STEP - 1
-    assert max(b - a for a, b in zip(marks, marks[1:], strict=False)) <= STEP
+    assert max(b - a for a, b in itertools.pairwise(marks)) <= STEP
     assert marks[-1] == 999
     [start] = floors.starts(0.01)["ids"]
     assert 1000 - ROWS_BEHIND - 2 * STEP <= start <= 1000 - ROWS_BEHIND + STEP
@@ -111,6 +112,6 @@ def test_the_start_is_never_above_what_was_examined_and_within_the_limits() -> N
         starts = floors.starts(now)
         start = (starts["run_ats"][0], starts["ids"][0])
         assert start <= noted[-1][0]
-        for before, after in zip(noted, noted[1:], strict=False):
+        for before, after in itertools.pairwise(noted):
             if after[1] < now - SECONDS_BEHIND:  # the start is not further back than the newest old one
                 assert start >= after[0] or start >= before[0]

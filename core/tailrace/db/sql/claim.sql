@@ -38,7 +38,8 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
 -- index: the primary key
 with c as materialized (
   select x.id, x.attempts >= x.max_attempts as spent from tailrace.job x
-  where x.id = any(%(ids)s) and x.queue = %(queue)s and x.serial_group is null and x.key_slot = 0 and x.lost = 0
+  where x.id = any(%(ids)s) and x.queue = %(queue)s and x.serial_group is null and x.lost = 0
+    and x.key_slot + 0 = 0   -- so that no partial index offers itself: planned on an empty table, one would be read whole
     and x.token is null and x.run_at <= now() and x.task = any(%(tasks)s)
     and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
   order by x.priority desc, x.run_at, x.id
