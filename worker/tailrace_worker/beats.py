@@ -6,7 +6,7 @@ Runs on the event loop; lease.py calls it from the heartbeat thread through the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.names.events import Event
@@ -26,10 +26,11 @@ class News:
     Args:
         consumers: The queues.
         gate: Opened until the lease stops being certain.
+        on_lease: Told the shortest lease that the queues' settings ask for, and its renewal, in seconds; None for none.
     """
 
-    def __init__(self, consumers: list[Consumer], gate: Gate) -> None:
-        self.consumers, self.gate = consumers, gate
+    def __init__(self, consumers: list[Consumer], gate: Gate, on_lease: Callable[[tuple[float, float] | None], None]) -> None:
+        self.consumers, self.gate, self._on_lease = consumers, gate, on_lease
         self.cordoned = False
         self.draining = False
         self._strangers: set[int] = set()
@@ -45,6 +46,7 @@ class News:
         self.gate.confirm(beat.certain_until)
         for consumer in self.consumers:
             self._queue(consumer, beat.queues.get(consumer.queue) or {})
+        self._on_lease(shortest_lease(self._settings.values()))
         self._lost({t for t in beat.missing if t in held_then})
         self._unknown(beat.unknown)
         self._cancel(set(beat.cancel))
@@ -122,3 +124,16 @@ class News:
             for row in [r for r in lanes.buffer if r[ID] in jobs]:
                 lanes.buffer.remove(row)
                 consumer.outbox.add(outcome(row[ID], row[TOKEN], "cancelled", task=row[TASK]), urgent=True)
+
+
+def shortest_lease(settings: Iterable[dict[str, Any]]) -> tuple[float, float] | None:
+    """The shortest lease that any of these queues asks for, and its renewal, in seconds.
+
+    Args:
+        settings: The queues' settings; `worker.lease` has durationSeconds and renewPeriodSeconds.
+    """
+    leases = [(s.get("worker") or {}).get("lease") or {} for s in settings]
+    asked = [
+        (float(d), float(lease.get("renewPeriodSeconds") or d / 3)) for lease in leases if (d := lease.get("durationSeconds"))
+    ]
+    return min(asked, default=None)

@@ -90,6 +90,7 @@ class Heartbeat(threading.Thread):
         self._database, self._worker, self._known, self._told, self._failed = database, worker, known, told, failed
         self.row = row
         self.lease_seconds = float(row["lease_seconds"])
+        self.renew_seconds = self.lease_seconds / 3
         self.certain_until = 0.0
         self.failures = 0
         self._conn: Connection | None = None
@@ -105,6 +106,12 @@ class Heartbeat(threading.Thread):
         """Beat now, with changed columns of the worker row."""
         self.row.update(changes)
         self._wanted.set()
+
+    def use_lease(self, seconds: float, renew: float) -> None:
+        """Change the lease and its renewal, in seconds; the next beat tells the database."""
+        if (seconds, renew) != (self.lease_seconds, self.renew_seconds):
+            self.lease_seconds, self.renew_seconds = seconds, renew
+            self.beat_soon(lease_seconds=seconds)
 
     def beat_and_wait(self, timeout: float, **changes: Any) -> bool:
         """Beat now and wait until a beat that began after this call was confirmed.
@@ -159,7 +166,7 @@ class Heartbeat(threading.Thread):
             if now - last > PAUSE_SECONDS or now >= due or self._wanted.is_set():
                 self._wanted.clear()
                 ok = self._beat()
-                every = self.lease_seconds / 3
+                every = self.renew_seconds
                 due = boot() + (
                     every * random.uniform(0.9, 1.0) if ok else min(RETRY_SECONDS, every / 4) * random.uniform(0.8, 1.2)
                 )

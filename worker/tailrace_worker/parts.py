@@ -76,7 +76,7 @@ class Parts:
             for queue, slots in self.queues.items()
         ]
         state.consumers = self.consumers
-        self.news = News(self.consumers, self.gate)
+        self.news = News(self.consumers, self.gate, self._lease_asked)
         self.heartbeat: Heartbeat | None = None
         self._held_then: set[int] = set()
         self._say_at, self._said = 0.0, ""
@@ -204,6 +204,12 @@ class Parts:
             known.extend(consumer.outbox.known())
         self._held_then = held
         return known
+
+    def _lease_asked(self, asked: tuple[float, float] | None) -> None:
+        """The JobQueue's lease wins over the worker's own setting."""
+        own = self.settings.lease_seconds
+        if self.heartbeat is not None:
+            self.heartbeat.use_lease(*(asked or (own, own / 3)))
 
     def _told(self, beat: Beat) -> None:
         self.call_soon(partial(self.news.apply, beat, self._held_then))
