@@ -32,6 +32,8 @@ class _Link:
         self.server = server
         self.application = ""
         self.losing = False  # the server's answers are thrown away until the transaction is over
+        self._marked = False  # the transaction whose last answer is to be lost
+        self._in_transaction = False
         self._sent = b""
         self._answer = b""
 
@@ -70,8 +72,14 @@ class _Link:
             return
         seen = self._sent + data
         self._sent = seen[-_KEPT_TAIL:]
-        if not self.losing and self.proxy.wants_to_lose(self.application, seen):
+        commits = b"COMMIT\0" in seen  # READ COMMITTED is another word
+        self._in_transaction = self._in_transaction or b"BEGIN" in seen
+        if not self._marked and self.proxy.wants_to_lose(self.application, seen):
+            self._marked = True
+        if self._marked and not self.losing and (commits or not self._in_transaction):
             self.losing = True
+        if commits or not self._in_transaction:
+            self._in_transaction = False
             self._sent = b""
 
     def _walk(self, data: bytes) -> bool:
@@ -153,10 +161,10 @@ class TcpProxy:
         self._do(change)
 
     def lose_answer(self, statement: bytes = b"COMMIT", application: str = "") -> None:
-        """Let the next transaction with these bytes happen and break its connection before the client hears of it.
+        """Let the next transaction with these bytes happen and break its connection before the client hears of its end.
 
         Args:
-            statement: Bytes that the client sends, in the case it uses.
+            statement: Bytes that the client sends, in the case it uses; what answers them before the COMMIT still arrives.
             application: Only connections whose application_name begins so.
         """
         self._do(lambda: setattr(self, "_rule", (application, statement)))

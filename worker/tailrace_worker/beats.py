@@ -74,7 +74,7 @@ class News:
         """Leases that were taken over: their jobs are not ours any more."""
         for consumer in self.consumers:
             outbox, lanes = consumer.outbox, consumer.lanes
-            gone = missing & set(outbox.held)
+            gone = (missing & set(outbox.held)) - outbox.unsure
             if not gone:
                 continue
             log.warning("leases lost", extra={"event": Event.LEASE_LOST, "leases": len(gone), "queue": consumer.queue})

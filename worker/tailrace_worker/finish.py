@@ -50,6 +50,7 @@ class Outbox:
         held: Jobs by token that this worker holds and whose outcome is not confirmed.
         expected: Tokens of claims that are on their way.
         lost: Tokens that the database took away: nothing of theirs is written.
+        unsure: Tokens of outcomes that may have been written: that their lease is gone says nothing.
         in_flight: Outcomes that were sent and are not answered.
         refused: Outcomes that were not even sent since their token is lost; the consumer counts them as fenced.
     """
@@ -60,6 +61,7 @@ class Outbox:
     held: dict[int, int] = field(default_factory=dict)
     expected: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
     count: int = 0
     urgent: bool = False
     in_flight: int = 0
@@ -146,11 +148,15 @@ class Outbox:
         self.saved = {**flush.saved, **self.saved}
         self.count += flush.size
         self.in_flight -= flush.size
+        if doubtful:
+            self.unsure.update(flush.done, (outcome["token"] for outcome in flush.outcomes))
         self._doubtful = self._doubtful or doubtful or flush.doubtful
 
     def answered(self, flush: Flush) -> None:
         """The database has taken this flush, or a part of it that was sent alone."""
         self.in_flight -= flush.size
+        if self.unsure:
+            self.unsure.difference_update(flush.done, (outcome["token"] for outcome in flush.outcomes))
 
     def busy(self, outcomes: Iterable[Outcome], now: float) -> None:
         """Try these again in a second: their dead letter was locked, they keep their lease."""
