@@ -105,6 +105,16 @@ def test_a_new_priority_is_found_soon(worker_process: StartWorker, board: Board)
     board.wait_gone()
 
 
+def test_a_job_that_is_due_before_the_next_poll_starts_when_due(worker_process: StartWorker, board: Board) -> None:
+    """FQ-20: its enqueue wakes the worker, which then knows when to claim."""
+    worker_process(APP, env={"TAILRACE_POLL_SECONDS": "5"}).wait_ready()
+    idle(board)
+    for delay in (0.6, 0.2, 1.1):
+        job = board.enqueue("mark", options={"delay": delay})
+        due = board.value("select run_at from tailrace.job where id = %s", [job])
+        assert 0 <= seconds_until_run(board, job, due) < 0.15
+
+
 def test_late_commits_are_found_soon(worker_process: StartWorker, board: Board, database: RigDatabase) -> None:
     """Transactions that stay open for 0.3 s after the enqueue, while other jobs flow past them."""
     worker_process(APP).wait_ready()

@@ -341,7 +341,7 @@ begin
   perform tailrace.refuse_v1('TR004', 'key', 'is changing hands too fast to settle', 'Send the same call again');
 end $$;
 
--- Tell idle workers of the queues about jobs that are due. Producers with a fixed snapshot may not see who waits.
+-- Tell idle workers of the queues about jobs that are due, or will be before they poll again. Producers with a fixed snapshot may not see who waits.
 create function tailrace.wake_queues_v1(queues text[]) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
@@ -388,7 +388,7 @@ begin
       select k.id, k.outcome into id, outcome from tailrace.enqueue_keyed_v1(payload, s.key, s) k;
     end if;
   end if;
-  if outcome in ('created', 'replaced') and s.run_at <= clock_timestamp()
+  if outcome in ('created', 'replaced') and s.run_at <= clock_timestamp() + interval '6 s'   -- an idle worker polls each 5 s
      and (exists (select from tailrace.waiter w where w.queue = queue and w.until > clock_timestamp())
           or current_setting('transaction_isolation') <> 'read committed') then
     perform tailrace.wake_queues_v1(array[queue]);
@@ -462,7 +462,7 @@ begin
   end if;
 
   -- queues of which something is due; a batch of skips may wake a worker for nothing, which costs one empty claim
-  select array_agg(distinct s.queue) into v_queues from unnest(v_settings) s where s.run_at <= clock_timestamp();
+  select array_agg(distinct s.queue) into v_queues from unnest(v_settings) s where s.run_at <= clock_timestamp() + interval '6 s';
   if current_setting('transaction_isolation') = 'read committed' then
     select array_agg(distinct w.queue) into v_queues
     from tailrace.waiter w where w.queue = any (v_queues) and w.until > clock_timestamp();
