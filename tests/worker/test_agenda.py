@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_claim_that_brought_jobs_is_followed_at_once() -> None:
 def test_a_dry_queue_polls_each_second_give_or_take_a_fifth() -> None:
     """CJ-20: polling is the mechanism, a notification is a hint."""
     for jitter, pause in ((0.0, 0.8), (0.5, 1.0), (1.0, 1.2)):
-        one = Agenda(1.0, 0.0, jitter=lambda jitter=jitter: jitter)
+        one = Agenda(1.0, 0.0, jitter=functools.partial(float, jitter))
         one.claimed(0, 10.0)
         assert not may(one, 10.0 + pause - 0.01)
         assert may(one, 10.0 + pause + 0.01)

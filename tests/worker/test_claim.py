@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime
 
 from tests.rig.processes import StartWorker
 from tests.rig.waiting import eventually
@@ -130,9 +131,9 @@ def test_delayed_jobs_start_when_due_and_never_early(worker_process: StartWorker
     worker = worker_process(APP).wait_ready()
     eventually(lambda: worker.metric("tailrace_worker_polls_total", result="empty") >= 2, what="an idle worker")
     jobs = [board.enqueue("mark", options={"delay": 1.3 + n * 0.037}) for n in range(20)]
-    due = dict(board.conn.execute("select id, run_at from tailrace.job").fetchall())
+    due: dict[int, datetime] = dict(board.conn.execute("select id, run_at from tailrace.job").fetchall())
     board.wait_gone()
-    began = dict(board.conn.execute("select job, at from public.ledger").fetchall())
+    began: dict[int, datetime] = dict(board.conn.execute("select job, at from public.ledger").fetchall())
     late = sorted((began[job] - due[job]).total_seconds() for job in jobs)
     assert late[0] >= 0
     assert late[len(late) // 2] < 0.1, late
