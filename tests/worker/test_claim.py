@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from datetime import datetime
 
 from tests.rig.processes import StartWorker
+from tests.rig.servers import RigDatabase
 from tests.rig.waiting import eventually
 from tests.worker.board import Board
 
@@ -179,3 +181,28 @@ def test_no_row_looks_claimed_to_one_statement_and_free_to_another(worker_proces
     worker_process(APP).wait_ready()
     board.wait_gone()
     assert [line.attempt for line in board.lines(job)] == [2]
+
+
+def test_rows_that_change_while_they_are_claimed(worker_process: StartWorker, board: Board, database: RigDatabase) -> None:
+    """GW-01: a waiting job that is replaced at this very moment is taken by a later claim, and no lease is left of the first."""
+    worker = worker_process(APP, "--slots", "3", env={"TAILRACE_LEASE_SECONDS": "3"}).wait_ready()
+    done = threading.Event()
+
+    def replace() -> None:
+        with database.connect() as conn:
+            while not done.is_set():
+                conn.execute(
+                    """select tailrace.enqueue('work', 'noop', '{}', jsonb_build_object('key', 'k' || n, 'on_duplicate', 'replace'))
+                       from generate_series(1, 4) n"""
+                )
+
+    threads = [threading.Thread(target=replace) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: worker.metric("tailrace_jobs_completed_total") >= 1500, 20, what="many ends")
+    done.set()
+    for thread in threads:
+        thread.join()
+    board.wait_gone()
+    eventually(lambda: board.value("select count(*) from tailrace.lease") == 0, 10, what="no leases")
+    assert worker.metric("tailrace_fenced_writes_total") == 0

@@ -337,8 +337,9 @@ begin
 
   if cardinality(v) > 0 then
     return query select c.id, c.result from tailrace.conclude_v1(v) c;
-    perform tailrace.drop_empty_leases_v1(v_tokens);
   end if;
+  -- Also when all were fenced: a row that changed while it was claimed leaves a lease without a job.
+  perform tailrace.drop_empty_leases_v1(v_tokens);
   if cardinality(v) < cardinality(v_ids) then
     return query
       select p.id, case when j.id is null then 'fenced' else 'busy' end
