@@ -18,6 +18,7 @@ from typing import Any
 from tailrace import App, JobContext
 
 app = App("faults")
+idle = App("idle")
 HOME = Path(os.environ.get("FAULTS_HOME", "."))
 STEP_SECONDS = 0.02
 
@@ -36,8 +37,19 @@ def is_open(gate: str) -> bool:
     return (HOME / gate).exists()
 
 
+async def opened(gate: str) -> None:
+    """Wait until the test has opened a gate."""
+    while not is_open(gate):  # noqa: ASYNC110 - the gate is a file
+        await asyncio.sleep(STEP_SECONDS)
+
+
 @app.lifespan
 async def resources() -> AsyncIterator[None]:
+    if "FAULTS_BROKEN_START" in os.environ:
+        raise RuntimeError("these resources cannot be opened")
+    if "FAULTS_SLOW_START" in os.environ:
+        write(None, "opening")
+        await opened("resources")
     write(None, "opened")
     yield
     write(None, "closed")
@@ -53,8 +65,7 @@ async def gated(ctx: JobContext[None], gate: str) -> None:
     """Runs until its gate opens; says why when it is cancelled."""
     write(ctx, "start")
     try:
-        while not is_open(gate):
-            await asyncio.sleep(STEP_SECONDS)
+        await opened(gate)
     except asyncio.CancelledError:
         write(ctx, "cancelled", ctx.stop.reason)
         raise
@@ -65,8 +76,7 @@ async def gated(ctx: JobContext[None], gate: str) -> None:
 async def fails(ctx: JobContext[None], gate: str) -> None:
     """Runs until its gate opens, and fails."""
     write(ctx, "start")
-    while not is_open(gate):
-        await asyncio.sleep(STEP_SECONDS)
+    await opened(gate)
     write(ctx, "end")
     raise ValueError("this job fails")
 
@@ -77,8 +87,7 @@ async def told(ctx: JobContext[None], gate: str) -> None:
     write(ctx, "start")
     await ctx.stop.until(60)
     write(ctx, "told", ctx.stop.reason)
-    while not is_open(gate):
-        await asyncio.sleep(STEP_SECONDS)
+    await opened(gate)
     write(ctx, "end")
 
 

@@ -6,11 +6,22 @@ import itertools
 
 import pytest
 
+from tests.rig.processes import WorkerProcess
 from tests.rig.proxy import TcpProxy
 from tests.rig.waiting import eventually
 from tests.worker.scene import PATIENCE, SLACK, Scene
 
 LONG_LEASE = 12.0
+
+
+def some_work(scene: Scene, jobs: int) -> None:
+    """Wait until more than so many jobs have been started."""
+    eventually(lambda: len(scene.lines("start")) > jobs, PATIENCE, what="some work")
+
+
+def listening_again(worker: WorkerProcess, before: int) -> None:
+    """Wait until the listener has come back once more."""
+    eventually(lambda: len(worker.events("listener_back")) > before, what="the listener")
 
 
 @pytest.mark.parametrize("which", ["work", "heartbeat", "listen", "%"])
@@ -21,7 +32,7 @@ def test_backends_that_are_ended_again_and_again(scene: Scene, which: str) -> No
     jobs: list[int] = []
     for _ in range(6):
         jobs += scene.fill("quick", 300)
-        eventually(lambda: len(scene.lines("start")) > len(jobs) - 250, PATIENCE, what="some work")
+        some_work(scene, len(jobs) - 250)
         scene.database.terminate_backends(f"tailrace {which}")
     scene.wait_gone()
     scene.ran_once(jobs)
@@ -37,11 +48,12 @@ def test_backends_that_are_ended_again_and_again(scene: Scene, which: str) -> No
 def test_a_listener_that_is_gone_costs_no_more_than_the_poll(scene: Scene) -> None:
     """CJ-20, d3: polling is the mechanism; the connection comes back and a broken wake-up is told."""
     worker = scene.worker("--poll-seconds", "0.3")
-    for round_ in range(1, 6):
+    for _ in range(5):
+        back = len(worker.events("listener_back"))
         scene.database.terminate_backends("tailrace listen")
         job = scene.enqueue("quick")
         scene.wait_line("start", job, timeout=SLACK)
-        eventually(lambda n=round_: len(worker.events("listener_back")) >= n, what="the listener")
+        listening_again(worker, back)
     assert worker.metric("tailrace_notify_reconnects_total") >= 5
 
 
@@ -51,7 +63,7 @@ def test_a_link_that_is_cut_again_and_again(scene: Scene, tcp_proxy: TcpProxy) -
     jobs: list[int] = []
     for n in range(8):
         jobs += scene.fill("quick", 300)
-        eventually(lambda: len(scene.lines("start")) > len(jobs) - 280, PATIENCE, what="some work")
+        some_work(scene, len(jobs) - 280)
         tcp_proxy.cut("" if n % 2 else "tailrace work")
     scene.wait_gone()
     scene.ran_once(jobs)

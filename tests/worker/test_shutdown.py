@@ -85,9 +85,7 @@ def test_a_claim_that_was_on_its_way_is_handed_back(scene: Scene, slots: str) ->
     assert len(set(started)) == len(started)
     assert scene.count("succeeded") == len(started)
     assert scene.live() == 3000 - len(started)
-    assert scene.database.query("select count(*), max(attempts) from tailrace.job where token is not null or attempts > 0") == [
-        (0, None)
-    ]
+    assert scene.database.value("select count(*) from tailrace.job where token is not null or attempts > 0") == 0
     assert ended(scene)
 
 

@@ -18,12 +18,14 @@ from tailrace.db import Connection, Database, Jsonb, OperationalError, errors
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.clock import boot
+from tailrace_worker.results import brief
 from tailrace_worker.silence import hang_up
 
 log = logging.getLogger("tailrace.worker")
 
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.5
+SAY_AGAIN_SECONDS = 60.0
 PAUSE_SECONDS = 5.0
 """After a gap this long the process was frozen: it beats before anything starts (engine rule 7)."""
 
@@ -96,6 +98,7 @@ class Heartbeat(threading.Thread):
         self._conn: Connection | None = None
         self._guard = threading.Lock()  # whoever hangs up keeps this thread from closing the connection meanwhile
         self._asked_at: float | None = None
+        self._said, self._say_at = "", 0.0
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._turn = threading.Condition()
@@ -181,8 +184,7 @@ class Heartbeat(threading.Thread):
         try:
             told = self._ask(known, changes)
         except _FAULTS as error:
-            if not self._stopped.is_set():
-                log.warning("heartbeat failed: %s", type(error).__name__, extra={"event": Event.BEAT_FAILED})
+            self._say(brief(error))
             return self._missed()
         except Exception:  # a thread that dies would lose the lease without a word
             log.exception("heartbeat failed", extra={"event": Event.BEAT_FAILED})
@@ -198,10 +200,17 @@ class Heartbeat(threading.Thread):
             queues=told.get("queues") or {},
         )
         self._told(beat)
+        self._said = ""
         with self._turn:
             self._confirmed = self._begun
             self._turn.notify_all()
         return True
+
+    def _say(self, problem: str) -> None:
+        """Why beats fail: when the reason changes, and each minute."""
+        if not self._stopped.is_set() and (problem != self._said or boot() >= self._say_at):
+            log.warning("heartbeat failed: %s", problem, extra={"event": Event.BEAT_FAILED})
+            self._said, self._say_at = problem, boot() + SAY_AGAIN_SECONDS
 
     def _missed(self) -> bool:
         self.failures += 1

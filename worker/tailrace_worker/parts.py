@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.app import App
 from tailrace.db import AsyncConnection, OperationalError, errors
 from tailrace.db.migrate import acheck
-from tailrace.errors import SchemaTooOld, TailraceError
+from tailrace.errors import SchemaTooNew, SchemaTooOld, TailraceError
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
 from tailrace_worker.beats import News
@@ -82,6 +82,7 @@ class Parts:
         self._say_at, self._said = 0.0, ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tasks: list[asyncio.Task[Any]] = []
+        self.failed = False
         self._on_fatal: Callable[[BaseException], None] = lambda _: None
 
     @property
@@ -124,7 +125,12 @@ class Parts:
             self._say_at, self._said = boot() + SAY_AGAIN_SECONDS, text
 
     async def _check(self, conn: AsyncConnection) -> None:
-        await acheck(conn, self.database)
+        try:
+            await acheck(conn, self.database)
+        except SchemaTooNew as error:
+            if not self.tasks:
+                raise
+            self._on_fatal(error)  # drain; what runs may be written: old functions stay for the release before
 
     def beat(self) -> None:
         """Start the heartbeat."""
@@ -187,6 +193,7 @@ class Parts:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
+            self.failed = True
             self._on_fatal(task.exception() or RuntimeError(task.get_name()))
 
     # ---- the heartbeat's side ----------------------------------------------------------------------------------------

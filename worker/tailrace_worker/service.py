@@ -154,13 +154,13 @@ class Service:
         log.info("draining", extra=fields)
         stuck = await drain.drain(parts.consumers, seconds=seconds, hurry=self.hurry)
         # Outcomes of a database that is away are kept for as long as jobs might have run.
-        left = await drain.flush(parts.consumers, seconds=max(FLUSH_SECONDS, began + seconds - boot()), hurry=self.hurry)
-        if left:
-            fields = {"event": Event.WORKER_STOPPED, "worker_id": self.id, "jobs": left}
+        patience = 0.0 if parts.failed else max(FLUSH_SECONDS, began + seconds - boot())
+        left = await drain.flush(parts.consumers, seconds=patience, hurry=self.hurry)
+        if (left or stuck) and not await asyncio.to_thread(last_words, parts):
+            fields = {"event": Event.WORKER_STOPPED, "worker_id": self.id, "jobs": left + len(stuck)}
             log.error("outcomes could not be written; these jobs run again", extra=fields)
             self.status = 1
         if stuck:
-            await asyncio.to_thread(last_words, parts)
             self._exit_at_once()
 
     async def _close(self) -> None:

@@ -149,7 +149,7 @@ class Work:
                 log.warning("no database: %s", error, extra={"event": Event.DATABASE_AWAY})
             except BROKEN as error:
                 await self.close()
-                log.warning("no database: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
+                log.warning("no database: %s", str(error) or type(error).__name__, extra={"event": Event.DATABASE_AWAY})
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopped.wait(), pause * random.uniform(0.8, 1.2))
             pause = min(_HURRY_SECONDS if self.hurry else _PAUSE_SECONDS[1], pause * 2)
