@@ -86,6 +86,15 @@ class Board:
         rows = self.conn.execute("select job_id, reason, error_type, total_attempts, errors from tailrace.dead_letter")
         return {job: (reason, kind, attempts, errors) for job, reason, kind, attempts, errors in rows}
 
+    def ends(self) -> dict[str, int]:
+        """Return how many jobs ended in each way; part of it may have been folded into the totals."""
+        return dict(
+            self.conn.execute(
+                """select what, sum(n)::int from (select what, n from tailrace.tally union all select what, n from tailrace.total) e
+                   group by what order by what"""
+            ).fetchall()
+        )
+
     def row(self, job: int) -> dict[str, Any]:
         """Return a job's row."""
         found = self.value("select to_jsonb(j) from tailrace.job j where id = %s", [job])

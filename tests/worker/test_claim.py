@@ -29,7 +29,7 @@ def test_each_job_runs_once_under_eight_workers(worker_process: StartWorker, boa
     assert {line.attempt for line in lines} == {1}
     assert board.dead() == {}
     assert board.value("select count(*) from tailrace.lease") == 0
-    assert board.value("select sum(n) from tailrace.tally where what = 'succeeded'") == 3000
+    assert board.ends() == {"succeeded": 3000}
     assert sum(w.metric("tailrace_jobs_completed_total") for w in workers) == 3000
     assert sum(w.metric("tailrace_fenced_writes_total") for w in workers) == 0
 
@@ -102,18 +102,18 @@ def test_a_worker_never_holds_more_long_jobs_than_it_has_slots(worker_process: S
 def test_short_jobs_are_taken_ahead_and_slow_ones_are_given_back(worker_process: StartWorker, board: Board) -> None:
     """FQ-04: what was fetched as tiny and turns out slow goes back, so that the other worker has its share."""
     board.fill("noop", 20_000)
-    board.fill("nap", 60, payload={"seconds": 0.2})
+    board.fill("nap", 120, payload={"seconds": 0.2})
     workers = [worker_process(APP, "--slots", slots, "--queue", "work") for slots in ("10", "10")]
     for worker in workers:
         worker.wait_ready()
     board.wait_gone(30)
     naps = [line for line in board.lines(task="nap") if line.note == "began"]
-    assert len(naps) == 60
+    assert len(naps) == 120
     assert {line.attempt for line in naps} == {1}  # what was given back was not charged
     shares = [sum(line.pid == w.pid for line in naps) for w in workers]
-    assert min(shares) >= 12, shares
+    assert min(shares) >= 30, shares
     took = board.value("select max(at) - min(at) from public.ledger where task = 'nap'").total_seconds()
-    assert took < 2.4  # ideal 0.6
+    assert took < 3  # 1.2 when both are busy all the time, 2.4 with one worker and no pause
 
 
 def test_last_attempts_are_not_taken_ahead(worker_process: StartWorker, board: Board) -> None:
@@ -199,7 +199,7 @@ def test_rows_that_change_while_they_are_claimed(worker_process: StartWorker, bo
     threads = [threading.Thread(target=replace) for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: worker.metric("tailrace_jobs_completed_total") >= 1500, 20, what="many ends")
+    eventually(lambda: worker.metric("tailrace_jobs_completed_total") >= 500, 20, what="many ends")
     done.set()
     for thread in threads:
         thread.join()

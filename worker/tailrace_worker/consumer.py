@@ -120,9 +120,10 @@ class Consumer:
         self.want.set()
 
     def came_back(self) -> None:
-        """Rows came free below the floors."""
+        """Rows came free, below the floors or just above: what is above, a claim must find."""
         self.rescan.far()
         self.agenda.look_soon()
+        self.nudge()
 
     def found(self, ids: list[int]) -> None:
         """Jobs below the floors, to be claimed by id."""
