@@ -77,7 +77,7 @@ def take(consumer: Consumer, got: Got) -> int:
     last = suspects + [r for r in runnable if r[MARK] & LAST]
     others = [r for r in runnable if not r[MARK] & LAST]
     free = max(0, len(lanes.slots) - lanes.running - sum(1 for r in lanes.buffer if r[MARK] & LAST))
-    if len(last) > free:
+    if 2 * (len(last) - free) > len(rows):
         consumer.pace.last_attempts(boot())
     for row in last[free:]:  # none may die unrun with this process
         outbox.add(endings.handback(row), urgent=True)

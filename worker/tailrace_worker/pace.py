@@ -8,7 +8,7 @@ long. claim.py asks, run.py measures.
 from __future__ import annotations
 
 AHEAD_SECONDS = 0.05
-SINGLE_SECONDS = 10.0
+SINGLE_SECONDS = 3.0
 """How long nothing is taken ahead after jobs on their last attempt had to go back."""
 BATCH_ROWS = 1000
 BATCH_BYTES = 1 << 20
