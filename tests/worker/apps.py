@@ -91,6 +91,7 @@ ERRORS: dict[str, Any] = {
     "exit of a generator": lambda: GeneratorExit(),
     "iteration": lambda: StopIteration("spent"),
     "unreadable": lambda: _Unreadable(),
+    "trap": lambda: _Trap(),
     "nul": lambda: RuntimeError("a\0b \ud800 c"),
 }
 
@@ -98,6 +99,12 @@ ERRORS: dict[str, Any] = {
 class _Unreadable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+class _Trap(Exception):
+    @property
+    def response(self) -> None:
+        raise RuntimeError("the response is not there yet")
 
 
 @app.task(retry=soon, no_retry=(KeyError,))

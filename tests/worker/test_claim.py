@@ -192,7 +192,8 @@ def test_rows_that_change_while_they_are_claimed(worker_process: StartWorker, bo
         with database.connect() as conn:
             while not done.is_set():
                 conn.execute(
-                    """select tailrace.enqueue('work', 'noop', '{}', jsonb_build_object('key', 'k' || n, 'on_duplicate', 'replace'))
+                    """select tailrace.enqueue('work', 'noop', '{}',
+                                               jsonb_build_object('key', 'k' || n, 'on_duplicate', 'replace'))
                        from generate_series(1, 4) n"""
                 )
 

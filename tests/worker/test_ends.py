@@ -156,6 +156,18 @@ def test_the_last_ten_errors_are_kept(worker_process: StartWorker, board: Board)
     assert all("in fail" in e["traceback"] and e["time"] and e["worker"] for e in errors)
 
 
+def test_a_row_that_cannot_be_read_costs_no_slot(worker_process: StartWorker, board: Board) -> None:
+    """CJ-07, CJ-14: a backoff that a hand has spoilt; the run is recorded and the others go on."""
+    spoilt = board.enqueue("fail", how="error", options={"max_attempts": 1})
+    board.conn.execute("""update tailrace.job set backoff = '"x"' where id = %s""", [spoilt])
+    others = [board.enqueue("mark") for _ in range(3)]
+    worker = worker_process(APP, "--slots", "1").wait_ready()
+    board.wait_gone()
+    assert board.dead()[spoilt][::2][:2] == ("max_attempts", 1)
+    assert [line.job for line in board.lines(task="mark")] == others
+    assert worker.metric("tailrace_worker_slots", state="busy") == 0
+
+
 def test_jobs_of_a_lane_do_not_share_context_variables_or_cancellations(worker_process: StartWorker, board: Board) -> None:
     colours = ["red", "green", "blue"]
     jobs = [board.enqueue(task, colour=c) for task in ("paint", "paint_in_thread") for c in colours]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.errors import InvalidPayload, NoRetry, RetryAfter, Snooze
 from tailrace.job import Stop
 from tailrace.names.events import Event
+from tailrace.policy import RetryPolicy
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
@@ -54,6 +55,16 @@ def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> N
         lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, error=told, error_type="unknown", task=row[TASK]), urgent=True)
     else:
         _add(lanes, slot, task, row, error)
+    lanes.want.set()
+
+
+def unclear(lanes: Lanes, slot: Slot) -> None:
+    """A run failed in a way that cannot be described: an error as any other, with the default backoff."""
+    row = _row(slot)
+    error = describe(RuntimeError("the run failed; its exception could not be read"), attempt=row[ATTEMPT], worker=lanes.worker)
+    delay = RetryPolicy().delay(row[ATTEMPT])
+    made = outcome(row[ID], row[TOKEN], "error", error=error, error_type="unknown", delay=delay, task=row[TASK])
+    lanes.outbox.add(made, urgent=True)
     lanes.want.set()
 
 

@@ -22,12 +22,19 @@ _BY_STATUS: Final = {401: "unauthorized", 403: "forbidden", 404: "not_found", 41
                      400: "validation", 422: "validation", 502: "unavailable", 503: "unavailable", 504: "timeout"}  # fmt: skip
 
 
+def _read(source: object, name: str) -> Any:
+    try:
+        return getattr(source, name, None)
+    except Exception:  # noqa: BLE001 - properties of foreign exceptions raise what they like
+        return None
+
+
 def _status(error: BaseException) -> int | None:
-    response = getattr(error, "response", None)
-    for source in (getattr(response, "status_code", None), getattr(error, "status_code", None), getattr(error, "status", None)):
-        if isinstance(source, int):
-            return source
-    code = getattr(error, "code", None)
+    response = _read(error, "response")
+    for status in (_read(response, "status_code"), _read(error, "status_code"), _read(error, "status")):
+        if isinstance(status, int):
+            return status
+    code = _read(error, "code")
     return code if isinstance(code, int) and 400 <= code < 600 and not isinstance(error, SystemExit) else None
 
 

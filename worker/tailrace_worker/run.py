@@ -178,7 +178,11 @@ class Lanes:
         if slot.task is not None:
             while slot.task.cancelling():  # a handler that cancelled itself must not leave that to its successors
                 slot.task.uncancel()
-        endings.failed(self, slot, task, error)
+        try:
+            endings.failed(self, slot, task, error)
+        except Exception:  # an exception or a row that cannot be read must not cost a slot and leave the job running for ever
+            log.exception("the outcome of a run could not be worked out")
+            endings.unclear(self, slot)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
         if slot.reason is not None or row[MARK] & REQUEUED:
