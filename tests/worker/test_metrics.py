@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
+from tailrace import App
 from tailrace.names import metrics as names
+from tailrace_worker.bound import BoundTask, Histogram
+from tailrace_worker.metrics import State, registry
 from tests.rig.processes import StartWorker, WorkerProcess
 from tests.rig.waiting import eventually
 from tests.worker.board import Board
@@ -54,6 +59,31 @@ def test_samples_have_the_declared_labels(worker_process: StartWorker, board: Bo
         "tailrace_job_wait_seconds",
         "tailrace_build_info",
     }
+
+
+def test_series_are_bounded_by_the_application_not_by_what_is_enqueued() -> None:
+    """BF-33: of 300 tasks a hundred have series of their own, the rest share one; tasks of other queues have none."""
+    app = App("q")
+    for number in range(300):
+
+        @app.task(name=f"task-{number}")
+        async def handler() -> None: ...
+
+    @app.task(queue="elsewhere")
+    async def foreign() -> None: ...
+
+    bound = {name: BoundTask(task) for name, task in app.tasks.items()}
+    for task in bound.values():
+        task.completed = 2
+    lanes = SimpleNamespace(tasks=bound, busy=0, slots=[1], fenced=0, interrupted={})
+    empty = Histogram((1.0,))
+    consumer: Any = SimpleNamespace(queue="q", lanes=lanes, polls={}, durations=empty, sizes=empty, handed_back=0)
+    found = registry(State(consumers=[consumer]))
+    [family] = [f for f in found.collect() if f.name == "tailrace_jobs_completed"]
+    shown = {sample.labels["task"]: sample.value for sample in family.samples}
+    assert len(shown) == 101
+    assert shown["other"] == 400
+    assert "foreign" not in shown
 
 
 def test_counters_follow_what_happens(worker_process: StartWorker, board: Board) -> None:

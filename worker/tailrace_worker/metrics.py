@@ -55,37 +55,44 @@ class State:
 
 
 class _Board:
-    """The families of one scrape."""
+    """The samples of one scrape; what has the same labels adds up."""
 
     def __init__(self) -> None:
-        self.families: dict[str, Family] = {}
-        for metric in names.ALL:
-            if metric is not names.JOBS_ENQUEUED:  # the producer's, which may share this process but not this registry
-                self._family(metric)
+        self._values: dict[tuple[Metric, tuple[str, ...]], float] = {}
+        self._histograms: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
 
     def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """Add a sample of a counter or gauge."""
-        family = self._family(metric)
-        if not isinstance(family, HistogramMetricFamily):
-            family.add_metric(list(labels), value)
+        """Add to a counter or gauge."""
+        self._values[metric, labels] = self._values.get((metric, labels), 0) + value
 
     def histogram(self, metric: Metric, labels: tuple[str, ...], value: Histogram) -> None:
-        """Add a histogram."""
-        family = self._family(metric)
-        total, buckets = 0, []
-        for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
-            total += count
-            buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), float(total)))
-        if isinstance(family, HistogramMetricFamily):
-            family.add_metric(list(labels), buckets, value.sum)
+        """Add to a histogram."""
+        whole = self._histograms.setdefault((metric, labels), Histogram(value.bounds))
+        whole.sum += value.sum
+        for number, n in enumerate(value.counts):
+            whole.counts[number] += n
 
-    def _family(self, metric: Metric) -> Family:
-        family = self.families.get(metric.name)
-        if family is None:
-            kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-            name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
-            family = self.families[metric.name] = kinds[metric.kind](name, metric.help, labels=list(metric.labels))
-        return family
+    def families(self) -> Iterator[Family]:
+        """Every declared family, also without a sample; but the producer's, which is not of this registry."""
+        made = {m: _family(m) for m in names.ALL if m is not names.JOBS_ENQUEUED}
+        for (metric, labels), value in self._values.items():
+            made[metric].add_metric(list(labels), value)
+        for (metric, labels), histogram in self._histograms.items():
+            made[metric].add_metric(list(labels), _buckets(histogram), histogram.sum)
+        return iter(made.values())
+
+
+def _family(metric: Metric) -> Any:
+    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+    return kinds[metric.kind](metric.name.removesuffix("_total"), metric.help, labels=list(metric.labels))
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    total, buckets = 0, []
+    for bound, count in zip((*map(float, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((str(bound), float(total)))
+    return buckets
 
 
 class WorkerCollector(Collector):
@@ -114,7 +121,7 @@ class WorkerCollector(Collector):
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
-        return iter(board.families.values())
+        return board.families()
 
 
 def _queue(board: _Board, state: State, consumer: Consumer) -> None:
@@ -153,15 +160,15 @@ def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
         for outcome, durations in task.durations.items():
             board.histogram(names.JOB_DURATION, (*labels, outcome), durations)
             board.histogram(names.JOB_ATTEMPTS, (*labels, outcome), _runs(task, outcome))
-        for band, waits in _by_band(task.waits).items():
-            board.histogram(names.JOB_WAIT, (*labels, band), waits)
+        for priority, waits in list(task.waits.items()):
+            board.histogram(names.JOB_WAIT, (*labels, priority_band(priority)), waits)
 
 
-def _labelled(consumer: Consumer) -> Iterator[tuple[Any, str]]:
-    """Tasks with their label; beyond 100 they would share `other`, which an application of that size must accept."""
-    for number, task in enumerate(consumer.lanes.tasks.values()):
-        if number < MOST_TASKS:
-            yield task, task.name
+def _labelled(consumer: Consumer) -> Iterator[tuple[BoundTask, str]]:
+    """The queue's tasks with their label: those that belong to it or came by it; beyond 100 they share `other`."""
+    theirs = (t for t in consumer.lanes.tasks.values() if t.task.queue == consumer.queue or t.first or t.retries)
+    for number, task in enumerate(theirs):
+        yield task, task.name if number < MOST_TASKS else "other"
 
 
 def _runs(task: BoundTask, outcome: str) -> Histogram:
@@ -172,16 +179,6 @@ def _runs(task: BoundTask, outcome: str) -> Histogram:
     whole.counts, whole.sum = list(counted.counts), counted.sum + task.at_first
     whole.counts[0] += task.at_first
     return whole
-
-
-def _by_band(waits: dict[int, Histogram]) -> dict[str, Histogram]:
-    bands: dict[str, Histogram] = {}
-    for priority, histogram in list(waits.items()):
-        band = bands.setdefault(priority_band(priority), Histogram(histogram.bounds))
-        band.sum += histogram.sum
-        for i, n in enumerate(histogram.counts):
-            band.counts[i] += n
-    return bands
 
 
 def registry(state: State) -> CollectorRegistry:
