@@ -72,12 +72,8 @@ class Consumer:
     def __init__(self, share: Share, *, queue: str, tasks: dict[str, BoundTask], slots: int) -> None:
         self.share, self.queue, self.work, self.gate = share, queue, share.work, share.gate
         self.want = asyncio.Event()
-        self.floors, self.outbox, self.pace, self.agenda = (
-            Floors(),
-            Outbox(),
-            Pace(slots, boot()),
-            Agenda(share.poll_seconds, boot()),
-        )
+        self.floors, self.outbox = Floors(), Outbox()
+        self.pace, self.agenda = Pace(slots, boot()), Agenda(share.poll_seconds, boot())
         names = list(tasks)
         self.lanes = Lanes(
             queue=queue,
@@ -109,9 +105,7 @@ class Consumer:
         self.handed_back = 0
         self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
-        self.discard = False
-        self._flush_at = 0.0
-        self.failures = 0
+        self.discard, self.failures, self._flush_at = False, 0, 0.0
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
