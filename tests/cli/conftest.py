@@ -88,6 +88,8 @@ def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:
+            if asked and isinstance(answer, str):  # a terminal that is just being set up drops what was typed before
+                os.write(terminal, answer.encode() + b"\n")
             continue
         try:
             piece = os.read(terminal, 65536)
