@@ -18,21 +18,20 @@ BACKOFF = {"strategy": "fixed", "base": 0.05, "cap": 0.05, "jitter": 0}
 
 def some_job(dice: random.Random) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A task, its payload and options."""
-    task, payload = dice.choice(
-        [
-            ("mark", {}),
-            ("noop", {}),
-            ("fail", {"how": dice.choice(["error", "permanent", "later", "system exit", "cancelled"])}),
-            ("fail_in_thread", {"how": dice.choice(["error", "iteration"])}),
-            ("snooze", {"times": dice.randrange(4)}),
-            ("nap", {"seconds": dice.choice([0.001, 0.05])}),
-            ("nap_in_thread", {"seconds": 0.02}),
-            ("remember", {}),
-            ("hooked", {"how": dice.choice(["refused", "away"])}),
-            ("needs_number", {"number": dice.choice([1, "one"])}),
-            *([("hang", {})] if dice.random() < 0.1 else []),
-        ]
-    )
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("mark", {}),
+        ("noop", {}),
+        ("fail", {"how": dice.choice(["error", "permanent", "later", "system exit", "cancelled"])}),
+        ("fail_in_thread", {"how": dice.choice(["error", "iteration"])}),
+        ("snooze", {"times": dice.randrange(4)}),
+        ("nap", {"seconds": dice.choice([0.001, 0.05])}),
+        ("nap_in_thread", {"seconds": 0.02}),
+        ("remember", {}),
+        ("hooked", {"how": dice.choice(["refused", "away"])}),
+        ("needs_number", {"number": dice.choice([1, "one"])}),
+        *([("hang", {})] if dice.random() < 0.1 else []),
+    ]
+    task, payload = dice.choice(kinds)
     options: dict[str, Any] = {
         "max_attempts": dice.randrange(1, 4),
         "backoff": BACKOFF,

@@ -17,7 +17,7 @@ RETRIED = sorted(set(ERRORS) - {"permanent", "listed"})
 
 @pytest.mark.parametrize("task", ["fail", "fail_in_thread"])
 def test_attempts_are_runs_made_and_the_last_one_is_dead(worker_process: StartWorker, board: Board, task: str) -> None:
-    """CJ-04, FQ-15, BF-18, BF-37, BF-38, CJ-07, FQ-22: max_attempts 1, 2 and 3 times everything a handler can raise."""
+    """CJ-04, CJ-24, FQ-15, BF-18, BF-37, BF-38, CJ-07, FQ-22: max_attempts 1, 2 and 3 times everything a handler can raise."""
     jobs = {
         board.enqueue(task, how=how, options={"max_attempts": most}): (how, most)
         for how, most in itertools.product(ERRORS, (1, 2, 3))
