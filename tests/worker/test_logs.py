@@ -11,7 +11,10 @@ SECRET = "hunter2-must-not-show"
 
 
 def test_each_record_of_a_run_carries_the_job(worker_process: StartWorker, board: Board) -> None:
-    """GW-07, CJ-17: whatever logger and thread it comes from; at debug too the payload does not show. Dead is said after the commit."""
+    """GW-07, CJ-17: whatever logger and thread it comes from; at debug too the payload does not show.
+
+    Dead is said after the commit.
+    """
     jobs = {task: board.enqueue(task, secret=SECRET) for task in ("say", "say_in_thread")}
     misfit = board.enqueue("say", secret=[SECRET], options={"max_attempts": 1})
     worker = worker_process(APP, env={"TAILRACE_LOG_LEVEL": "debug"}).wait_ready()
