@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.db import AsyncConnection, Jsonb
+from tailrace_worker.clock import boot
 from tailrace_worker.finish import Flush, Outbox, Outcome
 from tailrace_worker.floors import Floors
 from tailrace_worker.work import Work
@@ -98,6 +99,7 @@ class Exchange:
     ) -> None:
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
         self._common = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
+        self._sent: list[str] = []
         blocks = work.database.blocks
         self._sql = {
             name: blocks[f"{stem}.{name}"]
@@ -120,17 +122,23 @@ class Exchange:
             OperationalError: The server is away, or a statement could not have its lock in time; nothing was changed, or (when
                 the answer was lost) everything was.
         """
-        conn = self.work.conn
-        if ask.jobs and not (ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look):
-            got = Got()
-            token = self._expect()
-            try:
-                cursor = await self._claim(conn, token, ask.jobs, now)
-                got.rows = await cursor.fetchall()
-            finally:
-                self.outbox.took(token, len(got.rows))
-            return got
-        return await self._transaction(conn, ask, now)
+        conn, began, ok = self.work.conn, boot(), False
+        self._sent = []
+        try:
+            alone = not (ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look)
+            got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
+            ok = True
+        finally:
+            self.work.operations.note(self._sent, boot() - began, ok=ok)
+        return got
+
+    async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
+        got, token = Got(), self._expect()
+        try:
+            got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
+        finally:
+            self.outbox.took(token, len(got.rows))
+        return got
 
     async def _transaction(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
         got = Got()
@@ -153,15 +161,19 @@ class Exchange:
                     readers.append((got.rows, await self._claim(conn, token, ask.jobs - len(ask.ids), now)))
                 if ask.look:
                     known = {**self._common, "priorities": self.floors.known}
-                    readers.append((got.looked, await conn.execute(self._sql["look"], known, prepare=True)))
+                    readers.append((got.looked, await self._send(conn, "look", known)))
                     gaps = {**self._common, **self.floors.gaps()}
-                    readers.append((got.gaps, await conn.execute(self._sql["gaps"], gaps, prepare=True)))
+                    readers.append((got.gaps, await self._send(conn, "gaps", gaps)))
             for rows, cursor in readers:
                 rows.extend(await cursor.fetchall())
         finally:
             for token, rows in claims:
                 self.outbox.took(token, len(rows))
         return got
+
+    async def _send(self, conn: AsyncConnection, name: str, params: dict[str, Any], *, binary: bool = False) -> Any:
+        self._sent.append(name)
+        return await conn.cursor(binary=binary).execute(self._sql[name], params, prepare=True)
 
     def _expect(self) -> int:
         token = draw_token()
@@ -170,28 +182,28 @@ class Exchange:
 
     async def _claim(self, conn: AsyncConnection, token: int, jobs: int, now: float) -> Any:
         params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
-        return await conn.cursor(binary=True).execute(self._sql["claim_batch"], params, prepare=True)
+        return await self._send(conn, "claim_batch", params, binary=True)
 
     async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
-        return await conn.cursor(binary=True).execute(self._sql[name], {**self._common, **params, "token": token}, prepare=True)
+        return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)
 
     async def _write(self, conn: AsyncConnection, flush: Flush, got: Got, readers: list[tuple[list[Any], Any]]) -> None:
         if flush.leases and flush.done:
-            await conn.execute(self._sql["drop_leases"], {"tokens": flush.leases}, prepare=True)
+            await self._send(conn, "drop_leases", {"tokens": flush.leases})
         for (ident, token), state in flush.saved.items():
-            await conn.execute(self._sql["save"], {"id": ident, "token": token, "saved": state}, prepare=True)
+            await self._send(conn, "save", {"id": ident, "token": token, "saved": state})
         if len(flush.done) > 2:
             ids = [i for batch in flush.done.values() for i in batch]
             tokens = [t for t, batch in flush.done.items() for _ in batch]
             mixed = {"queue": self.queue, "ids": ids, "tokens": tokens}
-            readers.append((got.finished, await conn.execute(self._sql["finish_mixed"], mixed, prepare=True)))
+            readers.append((got.finished, await self._send(conn, "finish_mixed", mixed)))
         else:
             for token, batch in flush.done.items():
                 params = {"queue": self.queue, "ids": batch, "token": token}
-                readers.append((got.finished, await conn.execute(self._sql["finish_batch"], params, prepare=True)))
+                readers.append((got.finished, await self._send(conn, "finish_batch", params)))
         if flush.outcomes:
             readers.append((got.settled, await self._settle(conn, flush.outcomes)))
 
     async def _settle(self, conn: AsyncConnection, outcomes: Sequence[Outcome]) -> Any:
         params = {"worker": self.worker, "outcomes": Jsonb(outcomes)}
-        return await conn.execute(self._sql["settle"], params, prepare=True)
+        return await self._send(conn, "settle", params)

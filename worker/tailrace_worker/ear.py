@@ -16,6 +16,8 @@ from typing import Any
 from tailrace.db import AsyncConnection, Database, OperationalError, errors, sql
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
+from tailrace_worker.clock import boot
+from tailrace_worker.operations import Operations
 from tailrace_worker.silence import TURN_SECONDS, Turns, bounded, hang_up
 from tailrace_worker.work import PINNED
 
@@ -46,6 +48,7 @@ class Ear:
         self._conn: AsyncConnection | None = None
         self.lock = Turns()
         self._broken = asyncio.Event()
+        self.operations = Operations()
         self._fd = -1
         self._opening: AsyncConnection | None = None
         self.on_back: Callable[[], None] | None = None
@@ -176,7 +179,22 @@ class Ear:
             except _FAULTS:
                 log.debug("closing a broken connection failed", extra={"event": Event.DATABASE_AWAY})
 
-    async def ask(self, statement: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement on the lent connection and return its rows."""
-        async with self.lent() as conn:
-            return await (await conn.cursor(binary=True).execute(statement, params, prepare=True)).fetchall()
+    async def ask(self, block: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one named block on the lent connection.
+
+        Args:
+            block: Such as "floors.rescan".
+            params: Its parameters.
+
+        Returns:
+            Its rows; none for a statement that returns none.
+        """
+        began, ok = boot(), False
+        try:
+            async with self.lent() as conn:
+                cursor = await conn.cursor(binary=True).execute(self.database.blocks[block], params, prepare=True)
+                rows = await cursor.fetchall() if cursor.description else []
+            ok = True
+        finally:
+            self.operations.note([block.partition(".")[2]], boot() - began, ok=ok)
+        return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tailrace.db import Connection, Database, Jsonb, OperationalError, errors
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.clock import boot
+from tailrace_worker.operations import Operations
 from tailrace_worker.results import brief
 from tailrace_worker.silence import hang_up
 
@@ -99,6 +101,7 @@ class Heartbeat(threading.Thread):
         self._guard = threading.Lock()  # whoever hangs up keeps this thread from closing the connection meanwhile
         self._asked_at: float | None = None
         self._said, self._say_at = "", 0.0
+        self.operations = Operations()
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._turn = threading.Condition()
@@ -227,6 +230,7 @@ class Heartbeat(threading.Thread):
         try:
             row = self._conn.execute(self._database.blocks["lease.beat"], params).fetchone()
         finally:
+            self.operations.note(["beat"], boot() - self._asked_at, ok=sys.exception() is None)
             self._asked_at = None
         answer = row[0] if row else {}
         return json.loads(answer) if isinstance(answer, str) else dict(answer or {})

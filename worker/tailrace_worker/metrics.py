@@ -19,6 +19,7 @@ from tailrace.names import metrics as names
 from tailrace.names.metrics import Metric, priority_band
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.consumer import Consumer
+from tailrace_worker.operations import Operations
 from tailrace_worker.version import VERSION
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -39,6 +40,7 @@ class State:
         runs: Runs of maintenance routines by (routine, result).
         reclaimed: Leases taken over by this process's reaper, by (queue, result, evidence).
         dead: Jobs that its routines moved to the dead letters, by (queue, task, reason).
+        operations: What ran on each of the connections.
         lag: The event loop's last lag in seconds.
     """
 
@@ -51,6 +53,7 @@ class State:
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     reclaimed: dict[tuple[str, str, str], int] = field(default_factory=dict)
     dead: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    operations: list[Operations] = field(default_factory=list)
     lag: float = 0.0
 
 
@@ -119,6 +122,10 @@ class WorkerCollector(Collector):
                     dead[key] = dead.get(key, 0) + n
         for (queue, label, reason), n in dead.items():
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
+        for operations in state.operations:
+            for (block, status), histogram in list(operations.seen.items()):
+                board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
+                board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
         return board.families()

@@ -152,6 +152,7 @@ class Parts:
             told=self._told,
             failed=self._beat_failed,
         )
+        self.state.operations = [self.work.operations, self.ear.operations, self.heartbeat.operations]
         self.heartbeat.start()
 
     async def start(self, resources: Any, *, on_fatal: Callable[[BaseException], None]) -> None:
@@ -270,7 +271,7 @@ class Parts:
         for consumer in self.consumers:
             params = {"queue": consumer.queue, "tasks": list(consumer.lanes.tasks)}
             try:
-                rows = await self.ear.ask(self.database.blocks["floors.due"], params)
+                rows = await self.ear.ask("floors.due", params)
             except FAULTS:
                 return False
             if rows[0][0]:

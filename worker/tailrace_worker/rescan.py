@@ -54,8 +54,6 @@ class Rescan:
         moved_back: Callable[[], None],
     ) -> None:
         self._ear, self._floors, self._found, self._moved_back = ear, floors, found, moved_back
-        blocks = ear.database.blocks
-        self._rescan, self._store = blocks["floors.rescan"], blocks["floors.store_floors"]
         self._queue, self._tasks = queue, list(tasks)
         self.workers = 1
         self.near_runs = self.far_runs = 0
@@ -136,7 +134,7 @@ class Rescan:
             "ids": [b[2][1] for b in bounds],
         }
         by_priority: dict[int, list[tuple[float, int]]] = {}
-        for priority, run_at, ident in await self._ear.ask(self._rescan, params):
+        for priority, run_at, ident in await self._ear.ask("floors.rescan", params):
             by_priority.setdefault(priority, []).append((run_at, ident))
         for priority, rows in by_priority.items():
             if len(rows) > MOST_IDS:  # a whole region: the hot scan takes it
@@ -155,6 +153,5 @@ class Rescan:
             "run_ats": [k[0] for k in new.values()],
             "ids": [k[1] for k in new.values()],
         }
-        async with self._ear.lent() as conn:
-            await conn.execute(self._store, params, prepare=True)
+        await self._ear.ask("floors.store_floors", params)
         self._stored.update(new)

@@ -85,9 +85,7 @@ class Upkeep:
             await asyncio.sleep(pause)
             pause = READ_SECONDS
             try:
-                rows = await self._parts.ear.ask(
-                    self._parts.database.blocks["lease.readings"], {"queues": list(self._parts.queues)}
-                )
+                rows = await self._parts.ear.ask("lease.readings", {"queues": list(self._parts.queues)})
             except (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError):
                 log.debug("readings not available")
                 continue

@@ -79,7 +79,7 @@ class Waiter:
         while old and self.registered_until:
             await asyncio.sleep(min(LONGEST_LOOK_SECONDS, max(0.002, (boot() - began) / 8)))
             try:
-                rows = await self._ear.ask(self._blocks["wake.snapshot"], {})
+                rows = await self._ear.ask("wake.snapshot", {})
             except (OperationalError, TailraceError, errors.InterfaceError):
                 self._nudge()  # polling goes on all the same
                 continue

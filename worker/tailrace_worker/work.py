@@ -17,6 +17,7 @@ from typing import Any, Final
 from tailrace.db import AsyncConnection, Database, OperationalError, errors
 from tailrace.errors import DatabaseUnavailable, TailraceError
 from tailrace.names.events import Event
+from tailrace_worker.operations import Operations
 from tailrace_worker.silence import TURN_SECONDS, Turns, hang_up
 
 log = logging.getLogger("tailrace.worker")
@@ -86,6 +87,7 @@ class Work:
         self.database = database
         self.lock = Turns()
         self.connected = False
+        self.operations = Operations()
         self.stopped = asyncio.Event()
         self.hurry = False
         self.role = role

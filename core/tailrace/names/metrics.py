@@ -94,6 +94,15 @@ MAINTENANCE_RUNS: Final = Metric(
 LEASES_RECLAIMED: Final = Metric(
     "tailrace_leases_reclaimed_total", "counter", (*_QUEUE, "result", "evidence"), "Jobs of dead workers that were taken over."
 )
+DB_OPERATIONS: Final = Metric(
+    "tailrace_db_operations_total", "counter", ("operation", "status"), "Named SQL blocks that ran: success, error."
+)
+DB_OPERATION_DURATION: Final = Metric(
+    "tailrace_db_operation_duration_seconds",
+    "histogram",
+    ("operation", "status"),
+    "How long they took; blocks that travel together share the duration of their transaction.",
+)
 EVENT_LOOP_LAG: Final = Metric("tailrace_event_loop_lag_seconds", "gauge", (), "How late the event loop's timer came last.")
 BUILD_INFO: Final = Metric("tailrace_build_info", "gauge", ("version", "python"), "1.")
 
