@@ -90,8 +90,8 @@ class Board:
         """Return how many jobs ended in each way; part of it may have been folded into the totals."""
         return dict(
             self.conn.execute(
-                """select what, sum(n)::int from (select what, n from tailrace.tally union all select what, n from tailrace.total) e
-                   group by what order by what"""
+                """select what, sum(n)::int
+                   from (select what, n from tailrace.tally union all select what, n from tailrace.total) e group by what"""
             ).fetchall()
         )
 
