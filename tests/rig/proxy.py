@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.rig.servers import Server
 
 _IDLE = b"I"
+_MANY = 50
 _KEPT_TAIL = 256  # a pattern may lie across two reads
 
 
@@ -197,12 +198,20 @@ class TcpProxy:
         try:
             self._loop.run_forever()
         finally:
-            server.close()
-            tasks = asyncio.all_tasks(self._loop)
+            self._loop.run_until_complete(self._end(server))
+            self._loop.close()
+
+    async def _end(self, server: asyncio.Server) -> None:
+        """Let what was just accepted arrive, end everything, and let the sockets close."""
+        self._refusing = True
+        self._loop.remove_reader(self._listener.fileno())  # a server that closes in the middle of an accept leaks it
+        await _turns()
+        server.close()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._loop.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await _turns()
 
     def _do(self, change: Callable[[], Any]) -> None:
         """Make a change on the proxy's thread and wait until it is made."""
@@ -221,15 +230,18 @@ class TcpProxy:
                 link.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._refusing:
-            writer.transport.abort()
-            return
-        try:
-            await self.open_gate.wait()
-            target_reader, target = await asyncio.open_connection(str(self._target["host"]), int(str(self._target["port"])))
-        except OSError:
-            writer.transport.abort()
-            return
+        with contextlib.suppress(asyncio.CancelledError):  # the proxy closes; a cancelled server task would be logged
+            try:
+                if not self._refusing:
+                    await self._link(reader, writer)
+            except OSError:  # the server behind it is away
+                pass
+            finally:
+                writer.transport.abort()
+
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.open_gate.wait()
+        target_reader, target = await asyncio.open_connection(str(self._target["host"]), int(str(self._target["port"])))
         link = _Link(self, writer, target)
         self._links.add(link)
         try:
@@ -237,6 +249,12 @@ class TcpProxy:
         finally:
             link.close()
             self._links.discard(link)
+
+
+async def _turns() -> None:
+    """Let the event loop work off what is under way: an accepted connection takes it several turns."""
+    for _ in range(_MANY):
+        await asyncio.sleep(0)
 
 
 async def _first_to_end(*directions: Awaitable[None]) -> None:

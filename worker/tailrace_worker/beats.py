@@ -74,7 +74,9 @@ class News:
         """Leases that were taken over: their jobs are not ours any more."""
         for consumer in self.consumers:
             outbox, lanes = consumer.outbox, consumer.lanes
-            gone = (missing & set(outbox.held)) - outbox.unsure
+            in_hand = {row[TOKEN] for row in lanes.buffer} | {s.row[TOKEN] for s in lanes.slots if s.row is not None}
+            # Where only outcomes are left that may have been written, their commit has ended the lease.
+            gone = {t for t in missing & set(outbox.held) if t in in_hand or t not in outbox.unsure}
             if not gone:
                 continue
             log.warning("leases lost", extra={"event": Event.LEASE_LOST, "leases": len(gone), "queue": consumer.queue})
