@@ -94,6 +94,7 @@ class Work:
         self._check = check
         self._conn: AsyncConnection | None = None
         self._opening: AsyncConnection | None = None
+        self._recovering = False  # whoever does so holds the lock for as long as the server is away
 
     @property
     def conn(self) -> AsyncConnection:
@@ -126,7 +127,7 @@ class Work:
 
     def tick(self) -> None:
         """Hang up on a server that has not answered for longer than a statement may take. To be called twice a second."""
-        if self.lock.tick() > TURN_SECONDS:
+        if self.lock.tick() > TURN_SECONDS and not self._recovering:
             self.hang_up()
 
     async def recover(self, after: Callable[[], Awaitable[Any]] | None = None) -> None:
@@ -136,6 +137,13 @@ class Work:
             after: Awaited once connected, before anybody may use the connection: the heartbeat.
         """
         await self.close()
+        self._recovering = True
+        try:
+            await self._until_connected(after)
+        finally:
+            self._recovering = False
+
+    async def _until_connected(self, after: Callable[[], Awaitable[Any]] | None) -> None:
         pause = _PAUSE_SECONDS[0]
         while not self.stopped.is_set():
             try:
