@@ -46,15 +46,26 @@ def test_a_scan_starts_at_most_256_rows_behind() -> None:
 
 
 def test_a_scan_starts_at_most_a_quarter_of_a_second_behind() -> None:
-    trail = Trail((1.0, 1), 0.0)
+    trail = Trail((0.0, 0), 0.0)
+    trail.advance((1.0, 1), 1, 9.9)
     trail.advance((2.0, 2), 1, 10.0)
     trail.advance((3.0, 3), 1, 10.2)
-    trail.trim(10.24)
+    trail.trim(10.0)
     assert trail.start == (1.0, 1)
     trail.trim(10.0 + SECONDS_BEHIND + 0.01)
     assert trail.start == (2.0, 2)
     trail.trim(11.0)
     assert trail.start == trail.newest == (3.0, 3)
+
+
+def test_the_floor_that_a_worker_was_given_is_left_after_its_first_claim() -> None:
+    """What lies between it and the first claimed row (dead, running, unknown) must be walked once, not until 256 rows are passed."""
+    trail = Trail((1.0, 1), 0.0)
+    trail.trim(0.1)
+    assert trail.start == (1.0, 1)
+    trail.advance((9.0, 9), 10, 0.1)
+    trail.trim(0.1)
+    assert trail.start == (9.0, 9)
 
 
 def test_a_floor_never_goes_back_by_itself() -> None:

@@ -26,13 +26,18 @@ RUN_AT, PRIORITY, ID = 8, 6, 0
 
 
 class Trail:
-    """The recent floors of one priority, oldest first: (key, rows that it passed, when)."""
+    """The recent floors of one priority, oldest first: (key, rows that it passed, when).
 
-    __slots__ = ("behind", "marks")
+    The first floor was not examined by this worker; it is left as soon as there is another, or several claims would walk again
+    over everything between the two.
+    """
+
+    __slots__ = ("behind", "given", "marks")
 
     def __init__(self, start: Key, now: float) -> None:
         self.marks: deque[tuple[Key, int, float]] = deque([(start, 0, now)])
         self.behind = 0
+        self.given = True
 
     @property
     def start(self) -> Key:
@@ -58,10 +63,9 @@ class Trail:
     def trim(self, now: float) -> None:
         """Forget floors that are further behind than the limits."""
         marks = self.marks
-        while len(marks) > 1 and (
-            self.behind - marks[1][1] >= ROWS_BEHIND or marks[1][2] < now - SECONDS_BEHIND or marks[0][0] == LOWEST
-        ):
+        while len(marks) > 1 and (self.behind - marks[1][1] >= ROWS_BEHIND or marks[1][2] < now - SECONDS_BEHIND or self.given):
             marks.popleft()
+            self.given = False
             self.behind -= marks[0][1]
 
 

@@ -28,7 +28,9 @@ NEAR_EVERY_SECONDS = 0.05
 SHARE = 50
 """A rescan may run once per 50 of its own durations: 2 %."""
 STORE_SECONDS = 0.25
+FIRST_STORE_SECONDS = 0.1
 MOST_IDS = 1000
+_FAULTS = (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError)
 
 
 class Rescan:
@@ -59,7 +61,8 @@ class Rescan:
         self.near_runs = self.far_runs = 0
         self._now = asyncio.Event()
         self._far_wanted = False
-        self._far_at = self._store_at = 0.0
+        self._far_at = 0.0
+        self._store_at = boot() + FIRST_STORE_SECONDS
         self._history: dict[int, deque[tuple[float, Key]]] = {}
         self._stored: dict[int, Key] = {}
 
@@ -82,7 +85,7 @@ class Rescan:
             self._now.clear()
             try:
                 pause = await self._once()
-            except (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError) as error:
+            except _FAULTS as error:
                 log.debug("rescan failed: %s", type(error).__name__)
                 pause = 1.0
 
@@ -142,6 +145,12 @@ class Rescan:
                 self._moved_back()
             else:
                 self._found([ident for _, ident in rows])
+
+    async def leave(self) -> None:
+        """Store the floors once more, for the worker that starts next; a failure costs it one walk."""
+        with suppress(*_FAULTS, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._store_floors()
 
     async def _store_floors(self) -> None:
         new = {p: t.start for p, t in self._floors.trails.items() if t.start != LOWEST and self._stored.get(p) != t.start}

@@ -156,6 +156,7 @@ class Service:
         # Outcomes of a database that is away are kept for as long as jobs might have run.
         patience = 0.0 if parts.failed else max(FLUSH_SECONDS, began + seconds - boot())
         left = await drain.flush(parts.consumers, seconds=patience, hurry=self.hurry)
+        await asyncio.gather(*(consumer.rescan.leave() for consumer in parts.consumers))
         if (left or stuck) and not await asyncio.to_thread(last_words, parts):
             fields = {"event": Event.WORKER_STOPPED, "worker_id": self.id, "jobs": left + len(stuck)}
             log.error("outcomes could not be written; these jobs run again", extra=fields)
