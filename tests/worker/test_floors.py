@@ -59,7 +59,7 @@ def test_a_scan_starts_at_most_a_quarter_of_a_second_behind() -> None:
 
 
 def test_the_floor_that_a_worker_was_given_is_left_after_its_first_claim() -> None:
-    """What lies between it and the first claimed row (dead, running, unknown) must be walked once, not until 256 rows are passed."""
+    """What lies between it and the first claimed row (dead, running, unknown) is walked once, not for 256 rows."""
     trail = Trail((1.0, 1), 0.0)
     trail.trim(0.1)
     assert trail.start == (1.0, 1)
