@@ -100,3 +100,5 @@ def configure(*, form: str = "text", level: str = "info") -> None:
     root.setLevel(level.upper())
     if level != "debug":
         logging.getLogger("asyncio").setLevel(logging.WARNING)
+        # The driver warns of each thing it could not tidy up on a broken connection; that it broke is told by ourselves.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -74,14 +74,14 @@ class Scene:
         statement = "select id from tailrace.enqueue('faults', %s, %s, %s)"
         return int(self.database.value(statement, [task, Jsonb(payload), Jsonb(chosen)]))
 
-    def fill(self, task: str, n: int, *, priority: int = 0, **payload: Any) -> list[int]:
+    def fill(self, task: str, n: int, *, priority: int = 0, queue: str = "faults", **payload: Any) -> list[int]:
         """Insert many equal jobs at once and return their ids."""
         rows = self.database.query(
             """insert into tailrace.job (queue, task, payload, priority, backoff)
-               select 'faults', %s, %s, %s, %s from generate_series(1, %s) returning id""",
-            [task, Jsonb(payload), priority, Jsonb(AT_ONCE), n],
+               select %s, %s, %s, %s, %s from generate_series(1, %s) returning id""",
+            [queue, task, Jsonb(payload), priority, Jsonb(AT_ONCE), n],
         )
-        self.database.query("select pg_notify(tailrace.signal_channel_v1(), 'faults')")
+        self.database.query("select pg_notify(tailrace.signal_channel_v1(), %s)", [queue])
         return [ident for (ident,) in rows]
 
     def open(self, gate: str) -> float:

@@ -29,7 +29,7 @@ def test_a_second_worker_leaves_the_first_ones_jobs_alone(scene: Scene) -> None:
     scene.wait_line("start", running)
     scene.database.query(
         """insert into tailrace.job (queue, task, payload, attempts, max_attempts)
-           select 'elsewhere', 'quick', '{}', 3, 3 from generate_series(1, 50)"""
+           select 'elsewhere', 'quick', '{}', 2, 3 from generate_series(1, 50)"""
     )
     before = {table: contents(scene.database, table) for table in TABLES}
     scene.worker("--slots", "1", lease=30)

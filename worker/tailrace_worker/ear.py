@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.db import AsyncConnection, Database, OperationalError, errors, sql
 from tailrace.errors import TailraceError
@@ -22,6 +22,7 @@ from tailrace_worker.silence import TURN_SECONDS, Turns, bounded, hang_up
 from tailrace_worker.work import PINNED
 
 log = logging.getLogger("tailrace.worker")
+T = TypeVar("T")
 
 PING_SECONDS = 30.0
 """How often a silent connection is asked whether it still lives: a dropped link says nothing by itself."""
@@ -77,6 +78,10 @@ class Ear:
         self._conn = conn
         self._broken.clear()
         self._arm()
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """Await something on this connection for a while; then hang up, which makes it fail: nothing is cancelled."""
+        return await bounded(self._conn, work, seconds)
 
     def hang_up(self) -> None:
         """Break the connection under whoever waits for it."""
@@ -149,7 +154,7 @@ class Ear:
         if self.lock.locked():  # somebody asks just now: he will see
             return
         try:
-            await bounded(self._conn, self.ask("select 1", {}), PING_PATIENCE_SECONDS)
+            await bounded(self._conn, self.ask("wake.snapshot", {}), PING_PATIENCE_SECONDS)
         except _FAULTS:
             self._break()
 

@@ -148,9 +148,8 @@ class Rescan:
 
     async def leave(self) -> None:
         """Store the floors once more, for the worker that starts next; a failure costs it one walk."""
-        with suppress(*_FAULTS, TimeoutError):
-            async with asyncio.timeout(1.0):
-                await self._store_floors()
+        with suppress(*_FAULTS):
+            await self._ear.within(1.0, self._store_floors())
 
     async def _store_floors(self) -> None:
         new = {p: t.start for p, t in self._floors.trails.items() if t.start != LOWEST and self._stored.get(p) != t.start}

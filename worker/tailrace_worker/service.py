@@ -83,6 +83,7 @@ class Service:
         self.status = 0
         self.parts = Parts(app, settings, worker=self.id, state=self.state)
         self._ready = self._started = False
+        self._signals = 0
         self._tick_at = boot()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.watch = Watch(
@@ -184,8 +185,9 @@ class Service:
             self._loop.call_soon_threadsafe(self._signalled, number)
 
     def _signalled(self, number: int) -> None:
-        if self.stop.is_set():
-            self.hurry.set()  # a second signal: do not wait for what runs
+        self._signals += 1
+        if self._signals > 1:
+            self.hurry.set()  # do not wait for what runs
         self._end(signal.Signals(number).name)
 
     def _end(self, reason: str) -> None:

@@ -10,10 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailrace_worker import mend
-from tailrace_worker.silence import bounded
+from tailrace_worker.silence import Turns, bounded
 
 if TYPE_CHECKING:
+    from tailrace_worker.ear import Ear
     from tailrace_worker.parts import Parts
+    from tailrace_worker.work import Work
 
 SECONDS = 2.0
 TURN_SECONDS = 1.0
@@ -28,32 +30,44 @@ async def close(parts: Parts) -> None:
     parts.work.stopped.set()
     if parts.heartbeat is not None:
         parts.heartbeat.stop()  # who waits for a beat waits no longer
-    await _end_tasks(parts)
+    answers = await _end_tasks(parts)
     for consumer in parts.consumers:
         await consumer.lanes.close()
     if parts.heartbeat is not None and parts.heartbeat.is_alive():
         parts.heartbeat.end_silence(after=0.5)
-        await asyncio.to_thread(parts.heartbeat.join, SECONDS)
-    if parts.work.connected and parts.heartbeat is not None:
+        await asyncio.to_thread(parts.heartbeat.join, SECONDS if answers else 0.1)
+    if answers and parts.work.connected and parts.heartbeat is not None:
         with suppress(*mend.FAULTS):
             await bounded(parts.work.conn, _leave(parts), SECONDS)
     await parts.ear.close()
     await parts.work.close()
 
 
-async def _end_tasks(parts: Parts) -> None:
-    """Cancel the queues between two statements: in the middle of one the driver's cancellation waits for the server."""
-    for lock, part in ((parts.work.lock, parts.work), (parts.ear.lock, parts.ear)):
-        try:
-            await asyncio.wait_for(lock.acquire(), TURN_SECONDS)
-        except TimeoutError:
-            part.hang_up()
+async def _end_tasks(parts: Parts) -> bool:
+    """Cancel the queues between two statements: in the middle of one the driver's cancellation waits for the server.
+
+    Returns:
+        Whether the server answers.
+    """
+    turns = (_turn(parts.work.lock, parts.work), _turn(parts.ear.lock, parts.ear))
+    answers = all(await asyncio.gather(*turns))
     for consumer in parts.consumers:
         consumer.waiter.stop()
     for task in parts.tasks:
         task.cancel()
     if parts.tasks:
         await asyncio.wait(parts.tasks, timeout=SECONDS)
+    return answers
+
+
+async def _turn(lock: Turns, part: Work | Ear) -> bool:
+    """Keep everybody else from using a connection; hang up on a server that keeps it busy for too long."""
+    try:
+        await asyncio.wait_for(lock.acquire(), TURN_SECONDS)
+    except TimeoutError:
+        part.hang_up()
+        return False
+    return True
 
 
 async def _leave(parts: Parts) -> None:

@@ -60,11 +60,10 @@ class Upkeep:
     def __init__(self, settings: WorkerSettings, parts: Parts, state: State) -> None:
         self._settings, self._parts, self._state = settings, parts, state
         self._stop = threading.Event()
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin reading, and standing in on a thread of its own with a connection that is open only while it looks or runs."""
-        self._task = asyncio.create_task(self._reading(), name="readings")
+        self._parts.tasks.append(asyncio.create_task(self._reading(), name="readings"))
         loop = Loop(
             self._parts.database,
             routines(reaper_seconds=self._settings.reaper_seconds),
@@ -74,10 +73,11 @@ class Upkeep:
         threading.Thread(target=loop.run, args=(self._stop,), name="tailrace-maintenance", daemon=True).start()
 
     def stop(self) -> None:
-        """End both; does not wait for a routine that is just at work: each of its steps is one statement."""
+        """End the stand-in; does not wait for a routine that is just at work: each of its steps is one statement.
+
+        The reading ends with the other tasks on the connection that it borrows.
+        """
         self._stop.set()
-        if self._task is not None:
-            self._task.cancel()
 
     async def _reading(self) -> None:
         pause = FIRST_READ_SECONDS
