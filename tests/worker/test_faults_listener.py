@@ -35,6 +35,11 @@ def notify(database: RigDatabase, payload: str) -> None:
     database.query("select pg_notify(tailrace.signal_channel_v1(), %s)", [payload])
 
 
+async def arrival(heard: list[str], payload: str) -> None:
+    """Wait until a notification has been heard."""
+    await aeventually(lambda: payload in heard, what="the notification")
+
+
 async def test_pings_leave_a_living_connection_alone(database: RigDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """CJ-20, d3: it goes on hearing, on the same session."""
     monkeypatch.setattr(module, "PING_SECONDS", 0.02)
@@ -43,7 +48,7 @@ async def test_pings_leave_a_living_connection_alone(database: RigDatabase, monk
         before = database.backends("tailrace listen")
         for payload in map(str, range(20)):
             notify(database, payload)
-            await aeventually(lambda p=payload: p in heard, what="the notification")
+            await arrival(heard, payload)
         assert database.backends("tailrace listen") == before
         assert ear.reconnects == 0
 
@@ -63,5 +68,5 @@ async def test_a_link_that_dropped_silently_is_noticed(
         tcp_proxy.resume()
         await asyncio.wait_for(back.wait(), 30)
         notify(database, "again")
-        await aeventually(lambda: "again" in heard, what="the notification")
+        await arrival(heard, "again")
         assert ear.reconnects == 1
