@@ -22,7 +22,8 @@ def test_the_first_tick_takes_nothing(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "steady", "taken"), [(44, 3600, 1), (46, 3600, 0), (-5, 3600, 0), (14, 59, 0), (14, 61, 1), (14, -3600, 0)]
+    ("last", "steady", "taken"),
+    [(22, 3600, 1), (44, 3600, 0), (46, 3600, 0), (-5, 3600, 0), (14, 59, 0), (14, 61, 1), (14, -3600, 0)],
 )
 def test_ticks_must_have_been_steady_for_a_lease(rows: Rows, last: float, steady: float, taken: int) -> None:
     """f2: after a gap of more than three intervals, or when the clock has gone back, living workers come first.
@@ -33,6 +34,19 @@ def test_ticks_must_have_been_steady_for_a_lease(rows: Rows, last: float, steady
     rows.running()
     tick(rows, last=last, steady=steady)
     assert rows.reap(interval=15)["leases"] == taken
+
+
+def test_after_a_late_tick_only_those_are_taken_that_were_dead_before(rows: Rows) -> None:
+    """f2: an outage shorter than three intervals can outlast what was left of a lease; its worker has one interval to beat."""
+    rows.worker("dead long ago", until=-41)
+    rows.worker("cut off with the server", until=-1)
+    gone, _ = rows.running(worker="dead long ago")
+    waiting, _ = rows.running(worker="cut off with the server")
+    tick(rows, last=40, steady=3600)
+    assert rows.reap(batch=1)["leases"] == 1
+    assert rows.leases() == {waiting}
+    assert rows.reap(batch=1, after=gone)["leases"] == 0
+    assert rows.reap()["leases"] == 1
 
 
 def test_a_gap_begins_a_new_count_of_steady_ticks(rows: Rows) -> None:

@@ -219,6 +219,7 @@ create table tailrace.maintenance (
   routine        text,
   scope          text not null default '',
   last_tick      timestamptz,
+  previous_tick  timestamptz,
   last_success   timestamptz,
   steady_since   timestamptz,
   cursor         bigint,

@@ -17,23 +17,28 @@ language sql volatile set search_path = pg_catalog, pg_temp as $$
     on conflict (routine, scope) do update set last_tick = excluded.last_tick, last_success = excluded.last_success
 $$;
 
--- Enter a tick of the reaper and return since when its ticks have been steady. A tick that comes more than three intervals
--- after the last one, or before it, or that is the first, begins anew: after an outage, a failover or a step of the clock
--- the living workers have not renewed their leases, and must not lose them.
-create function tailrace.reaper_tick_v1(interval_seconds real, now timestamptz) returns timestamptz
+-- Enter a tick of the reaper and return since when its ticks have been steady, and the moment before which a lease must
+-- have run out to be taken. A tick that comes more than three intervals after the last one, or before it, or that is the
+-- first, begins anew: after an outage, a failover or a step of the clock the living workers have not renewed their leases,
+-- and must not lose them. A shorter gap can still be longer than what was left of a lease, so after any tick that comes
+-- late (1.5 intervals) only workers are taken whose lease had run out at the tick before.
+create function tailrace.reaper_tick_v1(interval_seconds real, now timestamptz, begins boolean, out steady timestamptz, out cutoff timestamptz)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  v_steady timestamptz;
+  v_interval interval := interval_seconds * interval '1 second';
 begin
-  insert into tailrace.maintenance as m (routine, last_tick, last_success, steady_since) values ('reaper', now, now, now)
-    on conflict (routine, scope) do update
-      set last_tick = now, last_success = now,
-          steady_since = case when m.last_tick is null or now < m.last_tick
-                                or now > m.last_tick + 3 * interval_seconds * interval '1 second' then now
-                              else coalesce(m.steady_since, now) end
-    returning m.steady_since into v_steady;
-  return v_steady;
+  if begins then   -- further batches belong to the tick that began
+    insert into tailrace.maintenance as m (routine, last_tick, last_success, steady_since) values ('reaper', now, now, now)
+      on conflict (routine, scope) do update
+        set last_tick = now, last_success = now, previous_tick = m.last_tick,
+            steady_since = case when m.last_tick is null or now < m.last_tick or now > m.last_tick + 3 * v_interval then now
+                                else coalesce(m.steady_since, now) end;
+  end if;
+  select coalesce(m.steady_since, now), case when m.last_tick > m.previous_tick + 1.5 * v_interval then m.previous_tick else now end
+    into steady, cutoff from tailrace.maintenance m where m.routine = 'reaper' and m.scope = '';
+  steady := coalesce(steady, now);
+  cutoff := coalesce(cutoff, now);
 end $$;
 
 -- End worker and maintenance sessions whose transaction is older than a lease: a frozen client holds rows that nobody sees.
@@ -72,6 +77,7 @@ as $$
 declare
   v_now     timestamptz := clock_timestamp();
   v_steady  timestamptz;
+  v_cutoff  timestamptz;
   v_dead    text[];
   v_all     bigint[];
   v_tokens  bigint[];
@@ -86,13 +92,13 @@ begin
   if not tailrace.begin_routine_v1('reaper') then
     return '{"locked": true}';
   end if;
-  v_steady := tailrace.reaper_tick_v1(interval_seconds, v_now);
+  select t.steady, t.cutoff into v_steady, v_cutoff from tailrace.reaper_tick_v1(interval_seconds, v_now, after is null) t;
 
   update tailrace.worker o set until = v_now + o.lease_seconds * interval '1 second'
     where o.id = any (array(select w.id from tailrace.worker w where w.until > v_now + 2 * w.lease_seconds * interval '1 second'
                             order by w.id for no key update skip locked));
   v_dead := array(select w.id from tailrace.worker w
-                  where w.until < v_now and v_now - v_steady >= w.lease_seconds * interval '1 second'
+                  where w.until < v_cutoff and v_now - v_steady >= w.lease_seconds * interval '1 second'
                     and exists (select from tailrace.lease l where l.worker = w.id offset 0)
                   order by w.id for no key update skip locked);
   v_all := array(select t.token from (

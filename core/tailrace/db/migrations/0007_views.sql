@@ -237,6 +237,7 @@ comment on table tailrace.maintenance is 'When each routine of maintenance ran l
 comment on column tailrace.maintenance.routine is 'reaper, sweep, retention, cron, auto_requeue, statistics or housekeeping';
 comment on column tailrace.maintenance.scope is 'what part of its work, empty for all';
 comment on column tailrace.maintenance.last_tick is 'when it was started last';
+comment on column tailrace.maintenance.previous_tick is 'when it was started the time before';
 comment on column tailrace.maintenance.last_success is 'when it ended well last';
 comment on column tailrace.maintenance.steady_since is 'since when it has run without a gap';
 comment on column tailrace.maintenance.cursor is 'where it goes on';
