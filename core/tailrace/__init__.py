@@ -4,6 +4,7 @@ The public names, each re-exported once; importing them opens nothing.
 """
 
 from tailrace.app import App, load_app
+from tailrace.dead_letters import DeadLetter
 from tailrace.enqueue.new_job import JobOptions, NewJob, Outcome, Receipt
 from tailrace.errors import (
     CompletionNotCommitted,
@@ -22,6 +23,7 @@ from tailrace.errors import (
     UnknownApp,
     UnknownTask,
 )
+from tailrace.hooks import Call
 from tailrace.job import Job, JobContext, Stop
 from tailrace.policy import Priority, RetryPolicy
 from tailrace.task import Task
@@ -30,9 +32,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "Call",
     "CompletionNotCommitted",
     "Conflict",
     "DatabaseUnavailable",
+    "DeadLetter",
     "InvalidOption",
     "InvalidPayload",
     "Job",

@@ -113,7 +113,7 @@ def test_a_key_template_reads_payload_and_defaults() -> None:
 
 def test_a_worker_of_a_later_release_has_more_words() -> None:
     app: Any = App("q")
-    for word in ("declare", "cron", "middleware", "on_dead"):
+    for word in ("declare", "cron", "schedules"):
         with pytest.raises(AttributeError, match="not in this release"):
             getattr(app, word)
     with pytest.raises(AttributeError, match="no word"):
