@@ -157,7 +157,9 @@ class _Link:
 
     def __call__(self) -> Coroutine[Any, Any, object]:
         if self._called:
-            raise Conflict("the handler was called before in this run", field="call", hint="Raise RetryAfter to run the job again")
+            raise Conflict(
+                "the handler was called before in this run", field="call", hint="Raise RetryAfter to run the job again"
+            )
         self._called = True
         return self._go()
 

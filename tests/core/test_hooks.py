@@ -50,7 +50,7 @@ def test_what_is_no_hook_is_refused_when_it_is_registered(word: str, value: Any,
         getattr(app, word)(value)
     assert refused.value.field == word
     assert refused.value.hint
-    assert app.middlewares == app.enqueue_hooks == app.dead_hooks == ()
+    assert [*app.middlewares, *app.enqueue_hooks, *app.dead_hooks] == []
 
 
 def test_hooks_keep_their_order_and_belong_to_one_application() -> None:
@@ -72,7 +72,7 @@ def test_hooks_keep_their_order_and_belong_to_one_application() -> None:
     assert app.middleware(coroutine) is coroutine
     assert app.on_dead(plain) is plain
     assert (app.middlewares, app.dead_hooks) == ((coroutine,), (plain,))
-    assert other.middlewares == other.enqueue_hooks == other.dead_hooks == ()
+    assert [*other.middlewares, *other.enqueue_hooks, *other.dead_hooks] == []
 
 
 def test_a_module_that_is_imported_again_registers_nothing_twice() -> None:
@@ -81,7 +81,7 @@ def test_a_module_that_is_imported_again_registers_nothing_twice() -> None:
         space: dict[str, Any] = {"app": app, "__name__": "shop"}
         exec("@app.on_dead\ndef page(dead): ...\n@app.on_dead\ndef _(dead): ...\n@app.on_dead\ndef _(dead): ...\n", space)
     assert app.dead_hooks[0] is space["page"]
-    assert [hook.__name__ for hook in app.dead_hooks[:3]] == ["page", "_", "_"]  # type: ignore[attr-defined]
+    assert [hook.__name__ for hook in app.dead_hooks[:3]] == ["page", "_", "_"]
 
 
 # ---- the chain -------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def test_a_forgotten_await_is_no_success(how: str) -> None:
 
     async def forgetful(ctx: JobContext[Any], call: Call) -> object:
         if how == "in a task":
-            task = asyncio.create_task(call())  # type: ignore[arg-type]
+            task = asyncio.create_task(call())
             task.add_done_callback(lambda _: None)
             return None
         made = call()

@@ -165,8 +165,9 @@ def _tell(who: str, dead: DeadLetter) -> None:
     with page_lock:
         opened["conn"].execute(
             """insert into public.ledger (job, task, attempt, pid, note)
-               select %(job)s, 'on_dead', %(attempts)s, %(pid)s, format('%%s: %%s %%s %%s', %(who)s, %(reason)s, d.state,
-                 (select count(*) from tailrace.job j where j.id = d.job_id))
+               select %(job)s, 'on_dead', %(attempts)s, %(pid)s,
+                 format('%%s: %%s %%s %%s', %(who)s::text, %(reason)s::text, d.state,
+                   (select count(*) from tailrace.job j where j.id = d.job_id))
                from tailrace.dead_letter d where d.job_id = %(job)s""",
             {"job": dead.job_id, "attempts": dead.total_attempts, "pid": os.getpid(), "who": who, "reason": dead.reason},
         )

@@ -37,7 +37,7 @@ class Store:
             raise self.failures.pop(0)
         if params["job_id"] in self.gone:
             return []
-        names = [field for field in DeadLetter.__dataclass_fields__]
+        names = list(DeadLetter.__dataclass_fields__)
         return [tuple({"job_id": params["job_id"], "task": "t"}.get(name) for name in names)]
 
 

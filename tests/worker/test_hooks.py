@@ -13,12 +13,13 @@ from tests.rig.waiting import eventually
 from tests.worker.board import Board
 
 APP = "tests.worker.hook_apps:app"
+AT_ONCE = {"strategy": "fixed", "base": 0.05, "cap": 0.05, "jitter": 0}
 PAGE, NOTE = "page: {} dead 0", "note on tailrace-on-dead: {} dead 0"
 
 
 def put(board: Board, task: str, *, tenant: str = "acme", options: dict[str, Any] | None = None, **meta: Any) -> int:
     """Enqueue a job whose meta tells the hooks what to do."""
-    return board.enqueue(task, options={"tenant": tenant, "meta": meta, **(options or {})})
+    return board.enqueue(task, options={"tenant": tenant, "meta": meta, "max_attempts": 2, "backoff": AT_ONCE, **(options or {})})
 
 
 def told(board: Board, job: int) -> list[str | None]:
@@ -76,7 +77,7 @@ def test_what_a_middleware_raises_ends_the_run(worker_process: StartWorker, boar
 
 
 def test_a_middleware_may_answer_instead_and_may_fail_after(worker_process: StartWorker, board: Board) -> None:
-    answered, failed, greedy = put(board, "look", do="answer"), put(board, "look", do="fail after"), put(board, "look", do="twice")
+    answered, failed, greedy = (put(board, "look", do=do) for do in ("answer", "fail after", "twice"))
     worker = worker_process(APP).wait_ready()
     board.wait_gone()
     assert board.notes(answered) == ["outer in", "outer out"]
@@ -131,11 +132,16 @@ def test_a_middleware_that_gives_up_a_thread_does_not_let_runs_overlap(worker_pr
 # ---- after a death ---------------------------------------------------------------------------------------------------
 def test_each_way_to_die_here_is_told_once_after_its_commit(worker_process: StartWorker, board: Board) -> None:
     """FQ-12, FQ-27, BF-38: NoRetry, the last failure, a timeout, an exhausted and an unreadable job; no other end is told."""
-    reasons = {put(board, "refuse"): "permanent", put(board, "fail"): "max_attempts", put(board, "hang"): "timeout"}
+    reasons = {
+        put(board, "refuse"): "permanent",
+        put(board, "fail"): "max_attempts",
+        put(board, "hang", options={"max_attempts": 1, "timeout": 0.2}): "timeout",
+    }
     exhausted = put(board, "look", options={"max_attempts": 2})
     board.conn.execute("update tailrace.job set attempts = 2 where id = %s", [exhausted])
     board.conn.execute("alter table tailrace.job disable trigger job_rules")
-    unreadable = board.value("insert into tailrace.job (queue, task, payload) values ('work', 'look', %s) returning id", [Jsonb([1])])
+    insert = "insert into tailrace.job (queue, task, payload) values ('work', 'look', %s) returning id"
+    unreadable = board.value(insert, [Jsonb([1])])
     board.conn.execute("alter table tailrace.job enable trigger job_rules")
     reasons |= {exhausted: "max_attempts", unreadable: "permanent"}
     others = [put(board, "look"), put(board, "look", do="later"), put(board, "look", do="snooze")]
@@ -180,7 +186,7 @@ def test_a_job_that_dies_again_is_told_again(worker_process: StartWorker, board:
 
 
 def test_a_job_that_is_dropped_leaves_nothing_to_tell(worker_process: StartWorker, board: Board) -> None:
-    board.conn.execute("select tailrace.apply_queue('work', %s, 'test')", [Jsonb({"exhaustedPolicy": "Discard"})])
+    board.conn.execute("select tailrace.apply_queue('work', %s, 'cli')", [Jsonb({"exhaustedPolicy": "Discard"})])
     dropped = put(board, "refuse")
     worker = worker_process(APP).wait_ready()
     board.wait_gone()
@@ -215,7 +221,7 @@ def test_a_hook_that_hangs_does_not_hold_the_worker(worker_process: StartWorker,
 
 def test_a_worker_that_died_tells_nobody(worker_process: StartWorker, board: Board) -> None:
     """The reaper of another worker writes that dead letter: no hook, but the same event count for alerts."""
-    job = put(board, "kill")
+    job = put(board, "kill", options={"max_attempts": 1})
     env = {"TAILRACE_REAPER_SECONDS": "1"}
     first = worker_process(APP, "--lease-seconds", "3", env=env)
     assert first.wait(20) == 9

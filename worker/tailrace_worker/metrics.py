@@ -126,13 +126,17 @@ class WorkerCollector(Collector):
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
         for (queue, result), n in list(state.dead_hooks.items()):
             board.add(names.DEAD_HOOKS, (state.namespace, queue, result), n)
-        for operations in state.operations:
-            for (block, status), histogram in list(operations.seen.items()):
-                board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
-                board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
+        _operations(board, state)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
         return board.families()
+
+
+def _operations(board: _Board, state: State) -> None:
+    for operations in state.operations:
+        for (block, status), histogram in list(operations.seen.items()):
+            board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
+            board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
 
 
 def _queue(board: _Board, state: State, consumer: Consumer) -> None:

@@ -234,7 +234,7 @@ class Lanes:
             slot.threaded = False  # a middleware around it can be cancelled again
 
     async def _to_its_end(self, thread: asyncio.Future[object], stop: Stop) -> object:
-        """Wait for a handler in a thread that a middleware may give up: the run must not end before it, or it would overlap the next."""
+        """Wait for a handler in a thread that a middleware may give up: a run that ended before it would overlap the next."""
         given_up: asyncio.CancelledError | None = None
         while not thread.done():
             try:

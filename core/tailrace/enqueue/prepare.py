@@ -67,9 +67,7 @@ def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kw
     return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority)
 
 
-def ready_call(
-    app: App, spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> PreparedJob:
+def ready_call(app: App, spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedJob:
     """Check the arguments of one enqueue, and let the application's enqueue hooks change it.
 
     Args:
