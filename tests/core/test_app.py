@@ -223,6 +223,7 @@ def test_importing_opens_nothing() -> None:
         def t(n: int) -> None: ...
         assert t.using(delay=5).job(1) == NewJob("t", {"n": 1}, queue="q", delay=5, key="1")
         assert threading.active_count() == 1
+        assert "tailrace.dead_letters" not in sys.modules
         assert "tailrace.admin" not in sys.modules and "uvloop" not in sys.modules and "prometheus_client" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

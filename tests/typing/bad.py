@@ -85,7 +85,8 @@ def forgotten(job: NewJob) -> None: ...
 
 
 @app.on_enqueue  # bad
-def misread(job: dict[str, Any]) -> NewJob: ...
+def misread(job: dict[str, Any]) -> NewJob:
+    return NewJob("t")
 
 
 @app.on_dead  # bad
@@ -93,4 +94,5 @@ async def page(dead: NewJob) -> None: ...
 
 
 @app.on_dead  # bad
-def verdict(dead: DeadLetter) -> str: ...
+def verdict(dead: DeadLetter) -> str:
+    return "page"
