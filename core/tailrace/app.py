@@ -1,16 +1,15 @@
 """The application: its queue, its tasks and where its database is. Making one opens nothing.
 
 Producers import it and type the words of its tasks; the worker loads it, imports the modules it names and runs its tasks.
-Neighbours: `task`, `settings`, `using`, `admin`.
+Neighbours: `task`, `hooks`, `settings`, `using`, `admin`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,8 @@ from tailrace.enqueue.options import NOT_YET, QUEUE_BYTES, check_text
 from tailrace.enqueue.senders import AsyncSender, SyncSender
 from tailrace.enqueue.words import AsyncMany, SyncMany
 from tailrace.errors import InvalidOption, UnknownApp
-from tailrace.job import JobContext, Resources
+from tailrace.hooks import Hooks, place
+from tailrace.job import JobContext
 from tailrace.policy import OnDuplicate, RetryPolicy
 from tailrace.settings import AppSettings, ProducerSettings, checked_arguments
 from tailrace.task import OnError, Task, TaskDecorator, TaskSpec
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(SyncMany, AsyncMany):
+class App(Hooks, SyncMany, AsyncMany):
     """An application.
 
     Args:
@@ -59,7 +59,6 @@ class App(SyncMany, AsyncMany):
             raise InvalidOption("must be a list of module names", field="imports", hint="Such as ('shop.handlers',)")
         self.imports = tuple(imports)
         self.arguments: Mapping[str, Any] = MappingProxyType(checked_arguments(settings))
-        self.lifespan_factory: Callable[[], AsyncIterator[Any]] | None = None
         self._tasks: dict[str, Task[..., Any]] = {}
         self._loaded = not self.imports
 
@@ -116,27 +115,11 @@ class App(SyncMany, AsyncMany):
     def _add(self, fn: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any]:
         task: Task[..., Any] = Task(TaskSpec(fn, queue=self.queue, options=options), self)
         known = self._tasks.get(task.name)
-        if known is not None and _place(known.fn) != _place(fn):
-            taken = f"{task.name!r} is taken by {'.'.join(_place(known.fn))}"
+        if known is not None and place(known.fn) != place(fn):
+            taken = f"{task.name!r} is taken by {'.'.join(place(known.fn))}"
             raise InvalidOption(taken, field="name", hint="Give one of the two another name")
         self._tasks[task.name] = task
         return task
-
-    def lifespan(self, fn: Callable[[], AsyncIterator[Resources]], /) -> Callable[[], AsyncIterator[Resources]]:
-        """Register what a worker opens before its first claim and closes after its last job: an async generator.
-
-        Args:
-            fn: The function; what it yields is `ctx.resources`.
-
-        Raises:
-            InvalidOption: It is no async generator function, or the application has one.
-        """
-        if not inspect.isasyncgenfunction(fn):
-            raise InvalidOption("must be an async generator function", field="lifespan", hint="async def with one yield")
-        if self.lifespan_factory is not None and _place(self.lifespan_factory) != _place(fn):
-            raise InvalidOption("is registered already", field="lifespan", hint="Open all resources in one function")
-        self.lifespan_factory = fn
-        return fn
 
     def load(self) -> None:
         """Import the modules of `imports`; the worker does, once.
@@ -292,8 +275,3 @@ def _import(name: str, *, field: str) -> Any:
 def _candidates(module_name: str) -> str:
     names = sorted(name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, App))
     return f"It has: {', '.join(names)}" if names else "It has no App at all"
-
-
-def _place(fn: Callable[..., Any]) -> tuple[str, str]:
-    """Where a function stands: a module that is imported again, or a cell that is run again, replaces its task."""
-    return fn.__module__, fn.__qualname__

@@ -113,7 +113,7 @@ def test_a_key_template_reads_payload_and_defaults() -> None:
 
 def test_a_worker_of_a_later_release_has_more_words() -> None:
     app: Any = App("q")
-    for word in ("declare", "cron", "middleware", "on_dead"):
+    for word in ("declare", "cron", "schedules"):
         with pytest.raises(AttributeError, match="not in this release"):
             getattr(app, word)
     with pytest.raises(AttributeError, match="no word"):
@@ -223,6 +223,7 @@ def test_importing_opens_nothing() -> None:
         def t(n: int) -> None: ...
         assert t.using(delay=5).job(1) == NewJob("t", {"n": 1}, queue="q", delay=5, key="1")
         assert threading.active_count() == 1
+        assert "tailrace.dead_letters" not in sys.modules
         assert "tailrace.admin" not in sys.modules and "uvloop" not in sys.modules and "prometheus_client" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

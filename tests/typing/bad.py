@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from tailrace import App, JobContext
+from tailrace import App, Call, DeadLetter, JobContext, NewJob
 from tests.typing.good import Resources, app, deliver, resize
 
 
@@ -60,3 +60,39 @@ def late() -> None: ...
 
 @app.task(keep_result=60)  # bad
 def kept() -> None: ...
+
+
+@app.middleware  # bad
+async def alone(ctx: JobContext[Resources]) -> object: ...
+
+
+@app.middleware  # bad
+def blocking(ctx: JobContext[Resources], call: Call) -> object: ...
+
+
+@app.middleware
+async def forgetful(ctx: JobContext[Resources], call: Call) -> None:
+    call()  # bad
+
+
+@app.on_enqueue  # bad
+async def slow(job: NewJob) -> NewJob:
+    return job
+
+
+@app.on_enqueue  # bad
+def forgotten(job: NewJob) -> None: ...
+
+
+@app.on_enqueue  # bad
+def misread(job: dict[str, Any]) -> NewJob:
+    return NewJob("t")
+
+
+@app.on_dead  # bad
+async def page(dead: NewJob) -> None: ...
+
+
+@app.on_dead  # bad
+def verdict(dead: DeadLetter) -> str:
+    return "page"

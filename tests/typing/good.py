@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from typing_extensions import assert_type
 
-from tailrace import App, JobContext, NewJob, NoRetry, Priority, Receipt, RetryAfter, RetryPolicy, Snooze
+from tailrace import App, Call, DeadLetter, JobContext, NewJob, NoRetry, Priority, Receipt, RetryAfter, RetryPolicy, Snooze
 
 
 @dataclass
@@ -38,6 +38,35 @@ async def deliver(ctx: JobContext[Resources], event_id: int, url: str) -> None:
     assert_type(ctx.deadline, datetime | None)
     ctx.save({"sent": event_id})
     raise Snooze(timedelta(minutes=1))
+
+
+@app.middleware
+async def timed(ctx: JobContext[Resources], call: Call) -> object:
+    assert_type(ctx.resources, Resources)
+    return await call()
+
+
+@app.middleware
+async def quiet(ctx: JobContext, call: Call) -> None:
+    assert_type(await call(), object)
+
+
+@app.on_enqueue
+def with_tenant(job: NewJob) -> NewJob:
+    return replace(job, tenant="acme", meta={**(job.meta or {}), "request": "r"})
+
+
+@app.on_dead
+async def page(dead: DeadLetter) -> None:
+    assert_type(dead.job_id, int)
+
+
+@app.on_dead
+def note(dead: DeadLetter) -> None:
+    assert_type(dead.last_error, dict[str, Any] | None)
+
+
+assert_type(with_tenant(NewJob("t")), NewJob)
 
 
 @app.task

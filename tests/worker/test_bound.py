@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace import App, RetryPolicy
+from tailrace import App, Call, JobContext, RetryPolicy
 from tailrace_worker.bound import DEFAULT_TIMEOUT_SECONDS, BoundTask, Histogram, policy_from
 
 
@@ -22,6 +22,34 @@ def bound(settings: dict[str, Any] | None = None, **options: Any) -> BoundTask:
     made = BoundTask(app.tasks["t"])
     made.apply(settings or {})
     return made
+
+
+async def middleware(ctx: JobContext[Any], call: Call) -> object:
+    return await call()
+
+
+def test_only_a_task_that_nobody_looks_at_takes_the_shortest_way() -> None:
+    """Without middleware nothing is paid for it: no context, no columns for one, no call in between."""
+    app = App("q")
+
+    @app.task
+    async def short() -> None: ...
+
+    @app.task
+    async def asks(ctx: JobContext[Any]) -> None: ...
+
+    @app.task
+    def threaded() -> None: ...
+
+    @app.task(on_error=lambda error, ctx: None)
+    async def judged() -> None: ...
+
+    without = {name: BoundTask(task) for name, task in app.tasks.items()}
+    assert {name for name, task in without.items() if task.direct} == {"short", "judged"}
+    assert {name for name, task in without.items() if task.wants_context} == {"asks", "judged"}
+    wrapped = [BoundTask(task, (middleware,)) for task in app.tasks.values()]
+    assert not any(task.direct for task in wrapped)
+    assert all(task.wants_context for task in wrapped)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tailrace.hooks import Middleware
 from tailrace.policy import RetryPolicy
 from tailrace.task import Task
 
@@ -49,12 +50,17 @@ class Histogram:
 class BoundTask:
     """One task of one queue in this worker.
 
+    Args:
+        task: The task.
+        middlewares: What the application puts around each run, outermost first.
+
     Attributes:
         parse: From JSON text to arguments; raises the validation library's error (`Task.parse` explains it).
         at_first: Successes at the first attempt; later ones are in `runs`.
         limit: Seconds a run may take when the job has no timeout of its own; infinity for none.
         policy: The backoff when the job has none of its own, as the column keeps it; None for the default.
-        direct: Whether it is an async function without a context, the hot path.
+        direct: Whether it is an async function without a context and without middleware, the hot path.
+        wants_context: Whether somebody looks at the context of its runs: the handler, a middleware or on_error.
     """
 
     __slots__ = (
@@ -68,6 +74,7 @@ class BoundTask:
         "first",
         "is_async",
         "limit",
+        "middlewares",
         "name",
         "parse",
         "policy",
@@ -77,16 +84,19 @@ class BoundTask:
         "takes_context",
         "task",
         "waits",
+        "wants_context",
     )
 
-    def __init__(self, task: Task[..., Any]) -> None:
+    def __init__(self, task: Task[..., Any], middlewares: Sequence[Middleware] = ()) -> None:
         self.task = task
+        self.middlewares = middlewares
         self.name = task.name
         self.call: Callable[..., Any] = task.fn
         self.parse: Callable[[str], dict[str, Any]] = task.spec.shape.adapter.validator.validate_json
         self.is_async = task.is_async
         self.takes_context = task.takes_context
-        self.direct = task.is_async and not task.takes_context
+        self.direct = task.is_async and not task.takes_context and not middlewares
+        self.wants_context = task.takes_context or task.on_error is not None or bool(middlewares)
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
         self.first = self.retries = self.completed = self.at_first = 0

@@ -90,7 +90,7 @@ class Consumer:
             queue=queue,
             worker=share.worker,
             tasks=names,
-            context_tasks=[t.name for t in tasks.values() if t.takes_context or t.task.on_error is not None],
+            context_tasks=[t.name for t in tasks.values() if t.wants_context],
             floors=self.floors,
             outbox=self.outbox,
         )

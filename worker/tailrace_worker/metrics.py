@@ -39,6 +39,7 @@ class State:
         readings: Per queue its published reading.
         runs: Runs of maintenance routines by (routine, result).
         reclaimed: Leases taken over by this process's reaper, by (queue, result, evidence).
+        dead_hooks: Calls of on_dead hooks by (queue, result).
         dead: Jobs that its routines moved to the dead letters, by (queue, task, reason).
         operations: What ran on each of the connections.
         lag: The event loop's last lag in seconds.
@@ -53,6 +54,7 @@ class State:
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     reclaimed: dict[tuple[str, str, str], int] = field(default_factory=dict)
     dead: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    dead_hooks: dict[tuple[str, str], int] = field(default_factory=dict)
     operations: list[Operations] = field(default_factory=list)
     lag: float = 0.0
 
@@ -122,13 +124,19 @@ class WorkerCollector(Collector):
                     dead[key] = dead.get(key, 0) + n
         for (queue, label, reason), n in dead.items():
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
-        for operations in state.operations:
-            for (block, status), histogram in list(operations.seen.items()):
-                board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
-                board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
+        for (queue, result), n in list(state.dead_hooks.items()):
+            board.add(names.DEAD_HOOKS, (state.namespace, queue, result), n)
+        _operations(board, state)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
         return board.families()
+
+
+def _operations(board: _Board, state: State) -> None:
+    for operations in state.operations:
+        for (block, status), histogram in list(operations.seen.items()):
+            board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
+            board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
 
 
 def _queue(board: _Board, state: State, consumer: Consumer) -> None:

@@ -23,6 +23,7 @@ from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.clock import boot
 from tailrace_worker.consumer import Consumer, Share
+from tailrace_worker.dead_hooks import DeadHooks
 from tailrace_worker.ear import Ear
 from tailrace_worker.intake import Alone
 from tailrace_worker.lease import Beat, Heartbeat
@@ -72,10 +73,11 @@ class Parts:
             recover=self._recover,
         )
         self.consumers = [
-            Consumer(share, queue=queue, tasks={n: BoundTask(t) for n, t in app.tasks.items()}, slots=slots)
+            Consumer(share, queue=queue, tasks={n: BoundTask(t, app.middlewares) for n, t in app.tasks.items()}, slots=slots)
             for queue, slots in self.queues.items()
         ]
-        state.consumers = self.consumers
+        self.dead_hooks = DeadHooks(app.dead_hooks, blocks=self.database.blocks, ask=self.ear.ask)
+        state.consumers, state.dead_hooks = self.consumers, self.dead_hooks.counts
         self.news = News(self.consumers, self.gate, self._lease_asked)
         self.heartbeat: Heartbeat | None = None
         self._held_then: set[int] = set()
@@ -168,11 +170,13 @@ class Parts:
         while self.heartbeat is not None and not self.heartbeat.beaten:
             await asyncio.to_thread(self.heartbeat.wait_first, 1.0)
         for consumer in self.consumers:
+            consumer.lanes.on_dead = self.dead_hooks.tell
             consumer.lanes.start(resources)
             self._spawn(consumer.run(), f"queue {consumer.queue}")
             self._spawn(consumer.rescan.run(), f"rescan {consumer.queue}")
         self.ear.on_back = self._listen_back
         self._spawn(self.ear.keep(), "ear")
+        self._spawn(self.dead_hooks.run(), "dead hooks")
 
     async def _load(self, consumer: Consumer) -> None:
         """Begin where the queue's workers are, however often the database goes away meanwhile."""

@@ -98,6 +98,8 @@ def _count(lanes: Lanes, sent: Outcome, result: str) -> None:
             "moved to the dead letters",
             extra={"event": Event.JOB_DEAD, "job_id": sent["id"], "queue": lanes.queue, "task": task.name, "reason": reason},
         )
+        if lanes.on_dead is not None:
+            lanes.on_dead(sent["id"], lanes.queue)
 
 
 def _reason(sent: Outcome) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import math
 from collections import deque
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tailrace import logs
+from tailrace.hooks import around
 from tailrace.job import JobContext, Stop
 from tailrace_worker import context, endings
 from tailrace_worker.bound import BoundTask
@@ -76,6 +78,7 @@ class Lanes:
         self.fenced = 0
         self.interrupted: dict[str, int] = {}
         self.on_ended: Callable[[Slot], None] | None = None
+        self.on_dead: Callable[[int, str], None] | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=f"tailrace-{queue[:20]}")
         self._ticker: asyncio.TimerHandle | None = None
@@ -205,14 +208,46 @@ class Lanes:
             task.at_first += 1
 
     async def _call(self, slot: Slot, task: BoundTask, row: Row, arguments: dict[str, Any]) -> None:
-        slot.stop = Stop()
-        given = (self.context(slot, row),) if task.takes_context else ()
-        if task.is_async:
-            await task.call(*given, **arguments)
+        slot.stop = stop = Stop()
+        if not (task.takes_context or task.middlewares):
+            await self._handle(slot, task, (), arguments)
             return
-        slot.threaded = True
+        ctx = self.context(slot, row)
+        given = (ctx,) if task.takes_context else ()
+        if task.middlewares:
+            await around(task.middlewares, ctx, lambda: self._handle(slot, task, given, arguments, stop))()
+        else:
+            await self._handle(slot, task, given, arguments)
+
+    async def _handle(
+        self, slot: Slot, task: BoundTask, given: tuple[Any, ...], arguments: dict[str, Any], stop: Stop | None = None
+    ) -> object:
+        if task.is_async:
+            return await task.call(*given, **arguments)
         own = contextvars.copy_context()
-        await asyncio.get_running_loop().run_in_executor(self._threads, lambda: own.run(_in_thread, task.call, given, arguments))
+        work = functools.partial(own.run, _in_thread, task.call, given, arguments)
+        thread = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        slot.threaded = True
+        try:
+            return await (thread if stop is None else self._to_its_end(thread, stop))
+        finally:
+            slot.threaded = False  # a middleware around it can be cancelled again
+
+    async def _to_its_end(self, thread: asyncio.Future[object], stop: Stop) -> object:
+        """Wait for a handler in a thread that a middleware may give up: a run that ended before it would overlap the next."""
+        given_up: asyncio.CancelledError | None = None
+        while not thread.done():
+            try:
+                await asyncio.wait({thread})
+            except asyncio.CancelledError as error:
+                if self._closing:
+                    raise
+                given_up = error
+                stop.set("timeout")
+        if given_up is None:
+            return thread.result()
+        thread.exception()
+        raise given_up
 
     def context(self, slot: Slot, row: Row) -> JobContext[Any]:
         """The context of the job that runs in a slot."""
@@ -244,9 +279,9 @@ class Lanes:
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
 
-def _in_thread(call: Callable[..., Any], given: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+def _in_thread(call: Callable[..., Any], given: tuple[Any, ...], arguments: dict[str, Any]) -> object:
     """Run a sync handler. A future cannot carry StopIteration: the run would never end."""
     try:
-        call(*given, **arguments)
+        return call(*given, **arguments)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error

@@ -162,6 +162,7 @@ class Service:
             fields = {"event": Event.WORKER_STOPPED, "worker_id": self.id, "jobs": left + len(stuck)}
             log.error("outcomes could not be written; these jobs run again", extra=fields)
             self.status = 1
+        await parts.dead_hooks.close(seconds=began + seconds - boot(), hurry=self.hurry)
         if stuck:
             self._exit_at_once()
 

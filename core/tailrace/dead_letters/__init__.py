@@ -6,7 +6,7 @@ Behind `app.dead_letters` and `tailrace dead-letters`. They come here by the eng
 from tailrace.dead_letters.records import (
     DEAD_LETTER_STATES,
     REASONS,
-    DeadLetterDetails,
+    DeadLetter,
     DeadLetterInfo,
     DeadLetterStats,
     TaskCount,
@@ -18,7 +18,7 @@ __all__ = [
     "DEAD_LETTER_STATES",
     "REASONS",
     "AsyncDeadLetters",
-    "DeadLetterDetails",
+    "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",
     "DeadLetterStatements",

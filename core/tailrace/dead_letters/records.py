@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-__all__ = ["DEAD_LETTER_STATES", "REASONS", "DeadLetterDetails", "DeadLetterInfo", "DeadLetterStats", "TaskCount"]
+__all__ = ["DEAD_LETTER_STATES", "REASONS", "DeadLetter", "DeadLetterInfo", "DeadLetterStats", "TaskCount"]
 
 DEAD_LETTER_STATES: Final = ("dead", "requeued", "resolved")
 """dead = waits for somebody; requeued = its job lives again; resolved = dealt with."""
@@ -63,7 +63,7 @@ class DeadLetterInfo:
 
 
 @dataclass(frozen=True)
-class DeadLetterDetails(DeadLetterInfo):
+class DeadLetter(DeadLetterInfo):
     """A dead letter with everything."""
 
     payload: dict[str, Any]

@@ -15,7 +15,7 @@ from tailrace.db import Blocks, Statement
 from tailrace.dead_letters.records import (
     DEAD_LETTER_STATES,
     REASONS,
-    DeadLetterDetails,
+    DeadLetter,
     DeadLetterInfo,
     DeadLetterStats,
     TaskCount,
@@ -26,7 +26,7 @@ from tailrace.pages import DEFAULT_LIMIT, Page, check_id, check_limit, page_read
 
 __all__ = ["DeadLetterFilter", "DeadLetterStatements"]
 
-_LISTS = [field.name for field in fields(DeadLetterDetails)]
+_LISTS = [field.name for field in fields(DeadLetter)]
 _ERRORS, _HISTORY = _LISTS.index("errors"), _LISTS.index("history")
 _TASKS = [field.name for field in fields(DeadLetterStats)].index("tasks")
 _MOST_IDS = 1000
@@ -89,7 +89,7 @@ class DeadLetterStatements:
         """
         self._blocks = blocks
 
-    def get(self, job_id: int) -> Statement[DeadLetterDetails]:
+    def get(self, job_id: int) -> Statement[DeadLetter]:
         """One dead letter.
 
         Args:
@@ -97,13 +97,13 @@ class DeadLetterStatements:
         """
         check_id(job_id, field="job_id")
 
-        def read(rows: Sequence[tuple[Any, ...]]) -> DeadLetterDetails:
+        def read(rows: Sequence[tuple[Any, ...]]) -> DeadLetter:
             if not rows:
                 raise NotFound(f"no dead letter {job_id}", field="job_id", hint="its job may live, or its retention be over")
             values = list(rows[0])
             for place in (_ERRORS, _HISTORY):
                 values[place] = tuple(values[place] or ())
-            return DeadLetterDetails(*values)
+            return DeadLetter(*values)
 
         return Statement(self._blocks["dead_letter.get"], {"job_id": job_id}, read)
 

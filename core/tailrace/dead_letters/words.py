@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from typing_extensions import Unpack
 
 from tailrace.db import Blocks, Database
-from tailrace.dead_letters.records import DeadLetterDetails, DeadLetterInfo, DeadLetterStats
+from tailrace.dead_letters.records import DeadLetter, DeadLetterInfo, DeadLetterStats
 from tailrace.dead_letters.statements import DeadLetterFilter, DeadLetterStatements
 from tailrace.drivers import AsyncDriver, OwnPool, OwnPoolAsync, SyncDriver, WrongWord
 from tailrace.errors import InvalidOption
@@ -52,7 +52,7 @@ class SyncDeadLetters(WrongWord):
         self._sync = driver
         self._statements = DeadLetterStatements(blocks)
 
-    def get(self, job_id: int) -> DeadLetterDetails:
+    def get(self, job_id: int) -> DeadLetter:
         """Return a dead letter with everything."""
         return self._sync.run(self._statements.get(job_id))
 
@@ -92,7 +92,7 @@ class AsyncDeadLetters(WrongWord):
         self._async = driver
         self._statements = DeadLetterStatements(blocks)
 
-    async def aget(self, job_id: int) -> DeadLetterDetails:
+    async def aget(self, job_id: int) -> DeadLetter:
         """Return a dead letter with everything."""
         return await self._async.arun(self._statements.get(job_id))
 

@@ -16,8 +16,7 @@ from tailrace.json_text import encode, text_fault
 from tailrace.policy import ON_DUPLICATE, RetryPolicy, check_max_attempts, check_priority
 
 NOT_YET: Final = frozenset(
-    {"serial_group", "group_order", "keep_result", "after", "aliases", "upgrade"}
-    | {"declare", "middleware", "cron", "on_dead", "on_enqueue", "schedules"}
+    {"serial_group", "group_order", "keep_result", "after", "aliases", "upgrade", "declare", "cron", "schedules"}
 )
 """Options and words of later releases: refused by name, so that no job is stored that nobody claims."""
 

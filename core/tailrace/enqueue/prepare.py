@@ -1,6 +1,7 @@
 """From what people type to checked text: nothing is sent before all of it has passed.
 
-Neighbours: `words` (what people type), `options`, `keys`, the task's payload; `senders` send the result.
+Neighbours: `words` (what people type), `options`, `keys`, the task's payload, the application's enqueue hooks; `senders` send
+the result.
 """
 
 from __future__ import annotations
@@ -66,6 +67,46 @@ def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kw
     return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority)
 
 
+def ready_call(app: App, spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedJob:
+    """Check the arguments of one enqueue, and let the application's enqueue hooks change it.
+
+    Args:
+        app: Whose hooks are meant.
+        spec: The task.
+        options: Its checked options.
+        args: Positional arguments.
+        kwargs: Named arguments.
+
+    Raises:
+        InvalidPayload: An argument does not fit, or what a hook made of it; the field is its path.
+        InvalidOption: A hook gave a wrong option, or no job.
+    """
+    if not app.enqueue_hooks:
+        return prepare_call(spec, options, args, kwargs)
+    return ready_job(app, new_job(spec, options, args, kwargs))
+
+
+def ready_job(app: App, job: NewJob) -> PreparedJob:
+    """Let the application's enqueue hooks change a job, and check what they made of it as any other.
+
+    Args:
+        app: Whose hooks are meant.
+        job: What to store.
+
+    Raises:
+        InvalidPayload: The payload is no JSON object that PostgreSQL can keep, or was checked before and fits no longer.
+        InvalidOption: It names the option, or a hook gave no job.
+        UnknownTask: The application knows the tasks of this queue, and this is none of them.
+    """
+    checked = _new_job(job).checked
+    for hook in app.enqueue_hooks:
+        job = _new_job(hook(job), field="on_enqueue", hint="Return the job, changed by dataclasses.replace")
+    ready = prepare_job(app, job)
+    if app.enqueue_hooks and isinstance(checked, PreparedJob) and checked.payload != ready.payload and ready.task in app.tasks:
+        app.tasks[ready.task].parse(ready.payload)  # typed arguments stay checked, whatever a hook does to them
+    return ready
+
+
 def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
     """The same as a value that is sent later.
 
@@ -94,8 +135,7 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
         InvalidOption: It names the option.
         UnknownTask: The application knows the tasks of this queue, and this is none of them.
     """
-    if not isinstance(job, NewJob):
-        raise InvalidOption(f"must be a NewJob, not {type(job).__name__}", field="job", hint="Such as task.job(...)")
+    _new_job(job)
     # a dict can be changed behind a frozen value, so what was checked before counts only if it still says the same
     if isinstance(job.checked, PreparedJob) and from_json(job.checked.payload) == job.payload:
         return job.checked
@@ -118,6 +158,12 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
         key=key,
         priority=values.get("priority", defaults.get("priority", 0)),
     )
+
+
+def _new_job(job: object, *, field: str = "job", hint: str = "Such as task.job(...)") -> NewJob:
+    if isinstance(job, NewJob):
+        return job
+    raise InvalidOption(f"must be a NewJob, not {type(job).__name__}", field=field, hint=hint)
 
 
 def _payload_text(payload: object) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, cast
 from tailrace.db import AsyncConnection, Connection
 from tailrace.drivers import WrongWord
 from tailrace.enqueue.new_job import NewJob, Receipt
-from tailrace.enqueue.prepare import CallOptions, new_job, prepare_call, prepare_job
+from tailrace.enqueue.prepare import CallOptions, new_job, ready_call, ready_job
 from tailrace.enqueue.statements import PreparedJob
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SyncEnqueue(JobWords[P], WrongWord):
             InvalidOption: The database refused an option; nothing was stored.
             DatabaseUnavailable: The database cannot be reached.
         """
-        job = prepare_call(self._spec, self._options, args, kwargs)
+        job = ready_call(self._app, self._spec, self._options, args, kwargs)
         return self._app.sync_sender(cast("Connection | None", self._conn)).one(job)
 
 
@@ -70,7 +70,7 @@ class AsyncEnqueue(JobWords[P], WrongWord):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt:
         """Store a job; the loop goes on meanwhile. Errors as `enqueue`."""
-        job = prepare_call(self._spec, self._options, args, kwargs)
+        job = ready_call(self._app, self._spec, self._options, args, kwargs)
         return await self._app.async_sender(cast("AsyncConnection | None", self._conn)).one(job)
 
 
@@ -106,7 +106,7 @@ class SyncMany(ManyWords):
             InvalidPayload: The payload is no JSON object that PostgreSQL can keep.
             InvalidOption: It names the option.
         """
-        return self._app.sync_sender(cast("Connection | None", self._conn)).one(prepare_job(self._app, job))
+        return self._app.sync_sender(cast("Connection | None", self._conn)).one(ready_job(self._app, job))
 
     def enqueue_many(self, jobs: Iterable[NewJob], /) -> list[Receipt]:
         """Store many jobs, of any tasks; all are checked before the first is sent.
@@ -117,7 +117,7 @@ class SyncMany(ManyWords):
         Returns:
             The receipts in the order of the jobs.
         """
-        prepared = [prepare_job(self._app, job) for job in jobs]
+        prepared = [ready_job(self._app, job) for job in jobs]
         return self._app.sync_sender(cast("Connection | None", self._conn)).many(prepared)
 
 
@@ -130,7 +130,7 @@ class AsyncMany(ManyWords):
         Args:
             job: What to store.
         """
-        return await self._app.async_sender(cast("AsyncConnection | None", self._conn)).one(prepare_job(self._app, job))
+        return await self._app.async_sender(cast("AsyncConnection | None", self._conn)).one(ready_job(self._app, job))
 
     async def aenqueue_many(self, jobs: Iterable[NewJob], /) -> list[Receipt]:
         """As `enqueue_many`; the loop goes on meanwhile, also while the jobs are checked.
@@ -140,7 +140,7 @@ class AsyncMany(ManyWords):
         """
         prepared: list[PreparedJob] = []
         for job in jobs:
-            prepared.append(prepare_job(self._app, job))
+            prepared.append(ready_job(self._app, job))
             if len(prepared) % _SLICE == 0:
                 await asyncio.sleep(0)
         return await self._app.async_sender(cast("AsyncConnection | None", self._conn)).many(prepared)

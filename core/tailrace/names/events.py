@@ -90,6 +90,12 @@ class Event(StrEnum):
     JOB_STUCK = "job_stuck"
     """A handler still runs 10 s after it was told to stop: the worker drains and exits; fields: job_id, task."""
 
+    HOOK_FAILED = "hook_failed"
+    """An on_dead hook raised or took too long, which changes nothing; fields: job_id, queue, task, hook, error."""
+
+    HOOK_SKIPPED = "hook_skipped"
+    """The on_dead hooks were not called for a dead letter; fields: job_id, queue."""
+
     # ---- maintenance -------------------------------------------------------------------------------------------------
     ROUTINE_RAN = "routine_ran"
     """A maintenance routine ran (debug only); fields: routine, counts."""

@@ -79,6 +79,12 @@ HANDED_BACK: Final = Metric(
 DEAD_ADDED: Final = Metric(
     "tailrace_dead_letters_added_total", "counter", (*_TASK, "reason"), "Jobs moved to the dead letters by this process."
 )
+DEAD_HOOKS: Final = Metric(
+    "tailrace_dead_letter_hooks_total",
+    "counter",
+    (*_QUEUE, "result"),
+    "Calls of on_dead hooks: ok, error; skipped: a dead letter that they were not told.",
+)
 DEAD_LETTERS: Final = Metric(
     "tailrace_dead_letters", "gauge", (*_QUEUE, "state"), "Dead letters by state; combine with max, never sum."
 )

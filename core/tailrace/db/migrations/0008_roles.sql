@@ -45,6 +45,7 @@ begin
     ('tailrace_worker', 'select, insert, delete', 'tally'),
     ('tailrace_worker', 'select, insert, update', 'total'),
     ('tailrace_worker', 'select, insert, update', 'dead_letter'),
+    ('tailrace_worker', 'select', 'dead_letters'),
     ('tailrace_worker', 'select, update, delete', 'cancel_request'),
     ('tailrace_worker', 'select, insert, update (reading, read_at)', 'queue'),
     ('tailrace_worker', 'select, insert, update', 'maintenance'),
