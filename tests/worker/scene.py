@@ -112,7 +112,8 @@ class Scene:
     def lines(self, what: str | None = None, job: int | None = None) -> list[Line]:
         """Return what handlers wrote, in order."""
         found = []
-        for text in (self.home / "ledger").read_text().splitlines():
+        written = (self.home / "ledger").read_text()
+        for text in written[: written.rfind("\n") + 1].splitlines():  # the last line may be half written
             raw = json.loads(text)
             line = Line(raw["what"], raw.get("job", 0), raw.get("attempt", 0), raw["pid"], raw["at"], raw["note"])
             if what in (None, line.what) and job in (None, line.job):
