@@ -17,6 +17,9 @@ from typing import Any, Final, Generic, Literal
 
 from typing_extensions import TypeVar
 
+from tailrace.completion import Completion
+from tailrace.enqueue.connections import AsyncConnection, SyncConnection
+from tailrace.errors import TailraceError
 from tailrace.json_text import encode
 
 Resources = TypeVar("Resources", default=Any)
@@ -141,7 +144,7 @@ class JobContext(Generic[Resources]):
         saved: what an earlier run of this job saved; None when none did.
     """
 
-    __slots__ = ("_store", "attempt", "deadline", "job", "log", "max_attempts", "resources", "saved", "stop")
+    __slots__ = ("_completion", "_store", "attempt", "deadline", "job", "log", "max_attempts", "resources", "saved", "stop")
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class JobContext(Generic[Resources]):
         stop: Stop | None = None,
         saved: Any = None,
         save: Callable[[str], None] | None = None,
+        completion: Completion | None = None,
     ) -> None:
         self.resources = resources
         self.job = job
@@ -165,6 +169,7 @@ class JobContext(Generic[Resources]):
         self.stop = stop if stop is not None else Stop()
         self.saved = saved
         self._store = save
+        self._completion = completion
 
     def save(self, state: Any) -> None:
         """Keep a small state for the next run of this job; it survives retry, snooze and hand-back, and ends with the job.
@@ -181,6 +186,38 @@ class JobContext(Generic[Resources]):
         self.saved = json.loads(text)
         if self._store is not None:
             self._store(text)
+
+    def complete_in(self, conn: SyncConnection, result: None = None) -> None:
+        """Finish this job inside the handler's own transaction: its effects in that database happen exactly once.
+
+        The transaction commits the effects and the end of the job together. What the handler does or raises after that
+        commit changes nothing any more. If the transaction is rolled back, the run has failed with `CompletionNotCommitted`
+        (or with what the handler raised), and is tried again by the policy.
+
+        Args:
+            conn: A psycopg connection to the database of the jobs, in a transaction; nothing is committed here.
+            result: Not in this release.
+
+        Raises:
+            LeaseLost: The job is no longer this run's. The server refuses to commit the transaction.
+            InvalidOption: A result was given, or the connection is of another kind or not in a transaction.
+            TailraceError: This context belongs to no run of a worker.
+        """
+        self._own_completion().complete(conn, result)
+
+    async def acomplete_in(self, conn: AsyncConnection, result: None = None) -> None:
+        """As `complete_in`, for a connection that is awaited.
+
+        Args:
+            conn: A psycopg connection to the database of the jobs, in a transaction; nothing is committed here.
+            result: Not in this release.
+        """
+        await self._own_completion().acomplete(conn, result)
+
+    def _own_completion(self) -> Completion:
+        if self._completion is None:
+            raise TailraceError("this context belongs to no run of a worker", hint="Test handlers that complete with a worker")
+        return self._completion
 
 
 __all__ = ["SAVED_LIMIT_BYTES", "Job", "JobContext", "Resources", "Stop", "StopReason"]

@@ -15,15 +15,19 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 
-class HasLogFields(Protocol):
-    """What runs now: gives the fields that every line should carry."""
+class Running(Protocol):
+    """What runs now: gives the fields that every line should carry, and knows its own key."""
 
     def log_fields(self) -> Mapping[str, Any]:
         """job_id, queue, task, attempt; empty while nothing runs."""
         ...
 
+    def has_key(self, *, queue: str, task: str, tenant: str, key: str) -> bool:
+        """Whether a job runs and has this key."""
+        ...
 
-running: ContextVar[HasLogFields | None] = ContextVar("tailrace_running", default=None)
+
+running: ContextVar[Running | None] = ContextVar("tailrace_running", default=None)
 """What runs in this task or thread."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

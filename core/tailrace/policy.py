@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 from tailrace.errors import InvalidOption, duration_seconds
 
 Strategy = Literal["exponential", "fixed", "full_jitter"]
-OnDuplicate = Literal["skip", "replace", "preserve_run_at"]
+OnDuplicate = Literal["skip", "replace", "preserve_run_at", "after"]
 
 STRATEGIES: Final[tuple[Strategy, ...]] = ("exponential", "fixed", "full_jitter")
-ON_DUPLICATE: Final[tuple[OnDuplicate, ...]] = ("skip", "replace", "preserve_run_at")
+ON_DUPLICATE: Final[tuple[OnDuplicate, ...]] = ("skip", "replace", "preserve_run_at", "after")
 LOWEST_PRIORITY: Final = -1000
 HIGHEST_PRIORITY: Final = 1000
 MOST_ATTEMPTS: Final = 2_147_483_647

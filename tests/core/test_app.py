@@ -68,7 +68,6 @@ def test_a_name_is_taken_once_but_a_module_may_be_imported_again() -> None:
         ("key", "{}"),
         ("key", "{path"),
         ("on_duplicate", "repalce"),
-        ("on_duplicate", "after"),
         ("serial_group", "g-{path}"),
         ("group_order", "strict"),
         ("keep_result", 60),

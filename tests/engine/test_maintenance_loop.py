@@ -116,7 +116,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(rows: Rows, place: Database
     before = rows.conn.execute("select * from tailrace.job order by id").fetchall()
     results = {r.routine: r for r in run_once(place, routines(), dry_run=True)}
     assert results["reaper"].counts == {"leases": 1, "jobs": 2, "workers": 1}
-    assert results["sweep"].counts == {"exhausted": 1, "expired": 1, "orphaned": 1, "restored": 0}
+    assert results["sweep"].counts == {"exhausted": 1, "expired": 1, "orphaned": 1, "followed": 0, "restored": 0}
     assert {r.result for r in results.values()} == {"dry_run"}
     assert rows.conn.execute("select * from tailrace.job order by id").fetchall() == before
     assert rows.count("maintenance") == 0

@@ -134,8 +134,10 @@ def test_the_payload_is_checked_when_it_changes_and_only_then(conn: Connection) 
     triggers = conn.execute(
         "select tgname, pg_get_triggerdef(oid) from pg_trigger where tgrelid = 'tailrace.job'::regclass and not tgisinternal"
     ).fetchall()
-    assert sorted(name for name, _ in triggers) == ["job_rules"]
-    assert all("BEFORE INSERT OR UPDATE OF" in text for _, text in triggers)
+    assert {name: text.split(" ON ")[0].split("job_")[1].partition(" ")[2].partition(" OF ")[0] for name, text in triggers} == {
+        "job_rules": "BEFORE INSERT OR UPDATE",
+        "job_follow": "AFTER INSERT",
+    }
     checks = conn.execute(
         "select pg_get_constraintdef(oid) from pg_constraint where conrelid = 'tailrace.job'::regclass and contype = 'c'"
     ).fetchall()

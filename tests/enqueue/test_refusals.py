@@ -80,7 +80,7 @@ def refused(database: RigDatabase, field: str, kind: type[TailraceError] = Inval
         ("queue", {"queue": "é" * 65}),
         ("queue", {"queue": "a\0"}),
         ("on_duplicate", {"on_duplicate": "repalce"}),
-        ("on_duplicate", {"on_duplicate": "after"}),
+        ("on_duplicate", {"on_duplicate": "before"}),
         ("max_attempts", {"max_attempts": 0}),
         ("max_attempts", {"max_attempts": 2**31}),
         ("max_attempts", {"max_attempts": 2.0}),

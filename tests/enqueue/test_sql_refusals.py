@@ -70,7 +70,7 @@ SQL_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("expires_in", {"expires_in": 0}),
     ("expires_in", {"expires_in": "5 s", "delay": "10 s"}),
     ("on_duplicate", {"on_duplicate": "repalce"}),
-    ("on_duplicate", {"on_duplicate": "after"}),
+    ("on_duplicate", {"on_duplicate": "before"}),
     ("on_duplicate", {"on_duplicate": 5}),
     ("backoff", {"backoff": 5}),
     ("backoff", {"backoff": {"base": -1}}),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace import App
+from tailrace.db import Blocks
 from tailrace_worker import intake
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import EXPIRED, LAST, SPENT, Got
@@ -38,6 +39,7 @@ class FakeConsumer:
             gate=Gate(),
             want=asyncio.Event(),
             worker="w",
+            blocks=Blocks("tailrace"),
         )
         self.share = type("Share", (), {"alone": intake.Alone()})()
 

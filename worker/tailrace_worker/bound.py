@@ -64,6 +64,7 @@ class BoundTask:
     """
 
     __slots__ = (
+        "after_completion",
         "at_first",
         "call",
         "completed",
@@ -99,7 +100,7 @@ class BoundTask:
         self.wants_context = task.takes_context or task.on_error is not None or bool(middlewares)
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
-        self.first = self.retries = self.completed = self.at_first = 0
+        self.first = self.retries = self.completed = self.at_first = self.after_completion = 0
         self.failed: dict[tuple[str, bool], int] = {}
         self.dead: dict[str, int] = {}
         self.durations = {o: Histogram(DURATION_BOUNDS) for o in ("success", "failure", "interrupted", "snoozed")}

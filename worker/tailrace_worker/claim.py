@@ -20,8 +20,8 @@ from tailrace_worker.work import Work
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
 """Columns of a claimed row, as claim.sql returns them."""
 
-SPENT, EXPIRED, REQUEUED, LAST = 1, 2, 4, 8
-"""Bits of MARK: exhausted before the claim, past expires_at, requeued from the dead letters, on its last attempt."""
+SPENT, EXPIRED, REQUEUED, LAST, KEYED = 1, 2, 4, 8, 16
+"""Bits of MARK: exhausted before the claim, past expires_at, requeued from the dead letters, on its last attempt, has a key."""
 
 Row = tuple[Any, ...]
 
@@ -64,7 +64,7 @@ class Got:
         by_id: Jobs that were asked for by id.
         suspects: The job that was lost before, if one was free.
         finished: (task, n) of each group of removed jobs.
-        settled: (id, result) of settle_v1.
+        settled: (id, result) of settle_v1 and finish_keyed_v1.
         looked: Rows of `look`.
         gaps: Rows of `gaps`.
     """
@@ -105,7 +105,7 @@ class Exchange:
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect"),
-                "finish": ("drop_leases", "finish_batch", "finish_mixed", "settle", "save"),
+                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
             }.items()
             for name in names
@@ -201,8 +201,17 @@ class Exchange:
             for token, batch in flush.done.items():
                 params = {"queue": self.queue, "ids": batch, "token": token}
                 readers.append((got.finished, await self._send(conn, "finish_batch", params)))
-        if flush.outcomes:
-            readers.append((got.settled, await self._settle(conn, flush.outcomes)))
+        keyed = [o for o in flush.outcomes if "keyed" in o]
+        if keyed:
+            readers.append((got.settled, await self._finish_keyed(conn, keyed, flush.emptied)))
+        if len(keyed) < len(flush.outcomes):
+            others = [o for o in flush.outcomes if "keyed" not in o] if keyed else flush.outcomes
+            readers.append((got.settled, await self._settle(conn, others)))
+
+    async def _finish_keyed(self, conn: AsyncConnection, keyed: Sequence[Outcome], emptied: Sequence[int]) -> Any:
+        ids, tokens = [o["id"] for o in keyed], [o["token"] for o in keyed]
+        params = {"worker": self.worker, "ids": ids, "tokens": tokens, "emptied": list(emptied)}
+        return await self._send(conn, "finish_keyed", params)
 
     async def _settle(self, conn: AsyncConnection, outcomes: Sequence[Outcome]) -> Any:
         params = {"worker": self.worker, "outcomes": Jsonb(outcomes)}

@@ -84,6 +84,7 @@ class Consumer:
             gate=share.gate,
             want=self.want,
             worker=share.worker,
+            blocks=share.work.database.blocks,
         )
         self.exchange = Exchange(
             share.work,

@@ -12,11 +12,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tailrace.completion import Completion
 from tailrace.job import Job, JobContext, Stop
 from tailrace_worker.claim import ATTEMPT, EXTRA, ID, TASK, Row
 
 
-def build(row: Row, *, queue: str, resources: Any, seconds: float, stop: Stop, save: Callable[[str], None]) -> JobContext[Any]:
+def build(
+    row: Row,
+    *,
+    queue: str,
+    resources: Any,
+    seconds: float,
+    stop: Stop,
+    save: Callable[[str], None],
+    completion: Completion | None = None,
+) -> JobContext[Any]:
     """Make the context of one run.
 
     Args:
@@ -26,6 +36,7 @@ def build(row: Row, *, queue: str, resources: Any, seconds: float, stop: Stop, s
         seconds: How long this run may take; infinity for no limit.
         stop: The signal that the worker gives.
         save: Takes the state that the handler wants kept, as JSON text.
+        completion: The run's right to complete its job in a transaction of its own.
     """
     extra = row[EXTRA] or {}
     if isinstance(extra, str):
@@ -50,6 +61,7 @@ def build(row: Row, *, queue: str, resources: Any, seconds: float, stop: Stop, s
         stop=stop,
         saved=extra.get("saved"),
         save=save,
+        completion=completion,
     )
 
 

@@ -6,17 +6,19 @@ run.py calls it off the hot path; failures.py knows exceptions, settle_v1 in the
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import InvalidPayload, NoRetry, RetryAfter, Snooze
+from tailrace.errors import CompletionNotCommitted, InvalidPayload, NoRetry, RetryAfter, Snooze
 from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
+from tailrace_worker.finish import Outcome
 from tailrace_worker.slots import Slot
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ log = logging.getLogger("tailrace.worker")
 
 
 def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
-    """A run returned, though it had been told to stop, or its job came from the dead letters.
+    """A run returned that had been told to stop, or whose job was requeued, has a key, or was completed by the handler.
 
     Past its timeout it has failed all the same: nobody knows whether it returned because it was done or because it was told.
     """
@@ -35,8 +37,30 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
         return
     row = _row(slot)
     _measure(lanes, slot, task, "success")
-    lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
+    if slot.completed:
+        _put(lanes, slot, _uncommitted(lanes, task, row), raised=False, urgent=bool(row[MARK] & LAST))
+    elif slot.reason is None and row[MARK] & ~LAST == KEYED:
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=True))
+        return
+    else:
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
     lanes.want.set()
+
+
+def _uncommitted(lanes: Lanes, task: BoundTask, row: Row) -> Outcome:
+    """What holds if the transaction that completed the job was rolled back; if it was committed, the row is gone."""
+    error = CompletionNotCommitted("the transaction that completed the job was rolled back", hint="Commit it before returning")
+    told = describe(error, attempt=row[ATTEMPT], worker=lanes.worker)
+    more: dict[str, Any] = {"error_type": "unknown", "fingerprint": fingerprint(row[TASK], error), "task": row[TASK]}
+    return outcome(row[ID], row[TOKEN], "error", error=told, delay=task.delay(row[ATTEMPT], own_backoff(row)), **more)
+
+
+def _put(lanes: Lanes, slot: Slot, made: Outcome, *, raised: bool, urgent: bool) -> None:
+    """Leave an outcome in the outbox; if the handler completed its job, the outcome counts only if that was not committed."""
+    if slot.completed:
+        made["completion"] = None if math.isinf(slot.deadline) else slot.deadline
+        made["raised"] = raised
+    lanes.outbox.add(made, urgent=urgent)
 
 
 def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> None:
@@ -52,7 +76,8 @@ def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> N
         lanes.interrupted[reason] = lanes.interrupted.get(reason, 0) + 1
         _measure(lanes, slot, task, "interrupted")
         told = describe(error, attempt=row[ATTEMPT], worker=lanes.worker) if kind == "interrupted" else None
-        lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, error=told, error_type="unknown", task=row[TASK]), urgent=True)
+        made = outcome(row[ID], row[TOKEN], kind, error=told, error_type="unknown", task=row[TASK])
+        _put(lanes, slot, made, raised=True, urgent=True)
     else:
         _add(lanes, slot, task, row, error)
     lanes.want.set()
@@ -64,7 +89,7 @@ def unclear(lanes: Lanes, slot: Slot) -> None:
     error = describe(RuntimeError("the run failed; its exception could not be read"), attempt=row[ATTEMPT], worker=lanes.worker)
     delay = RetryPolicy().delay(row[ATTEMPT])
     made = outcome(row[ID], row[TOKEN], "error", error=error, error_type="unknown", delay=delay, task=row[TASK])
-    lanes.outbox.add(made, urgent=True)
+    _put(lanes, slot, made, raised=True, urgent=True)
     lanes.want.set()
 
 
@@ -89,7 +114,8 @@ def _add(lanes: Lanes, slot: Slot, task: BoundTask, row: Row, error: BaseExcepti
             "error_type": label,
             "fingerprint": fingerprint(row[TASK], error),
         }
-    lanes.outbox.add(outcome(row[ID], row[TOKEN], kind, **more), urgent=bool(row[MARK] & LAST) or kind == "permanent")
+    urgent = bool(row[MARK] & LAST) or kind == "permanent"
+    _put(lanes, slot, outcome(row[ID], row[TOKEN], kind, **more), raised=True, urgent=urgent)
 
 
 def _misfit(task: BoundTask, row: Row, error: BaseException) -> tuple[str, BaseException]:

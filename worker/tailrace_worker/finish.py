@@ -26,8 +26,9 @@ class Flush:
         done: Succeeded jobs by the token of their lease.
         outcomes: Every other outcome.
         saved: Handlers' own states by (id, token), written before their job ends.
-        leases: Tokens whose last job is in this flush.
+        leases: Tokens whose last job is in this flush, when that is a plain success.
         doubtful: An earlier try may have been committed.
+        emptied: Tokens whose last job is in this flush, when that is any other outcome.
     """
 
     done: dict[int, list[int]]
@@ -35,6 +36,7 @@ class Flush:
     saved: dict[tuple[int, int], str]
     leases: list[int]
     doubtful: bool = False
+    emptied: list[int] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -109,16 +111,17 @@ class Outbox:
             outcomes = [o for o in outcomes if o["token"] not in self.lost]
             saved = {key: state for key, state in saved.items() if key[1] not in self.lost}
             self.refused += every - sum(map(len, done.values())) - len(outcomes)
-        leases = self._count_down(done, outcomes)
-        flush = Flush(done, outcomes, saved, leases, self._doubtful)
+        leases, emptied = self._count_down(done, outcomes)
+        flush = Flush(done, outcomes, saved, leases, self._doubtful, emptied)
         self.in_flight += flush.size
         self.count, self.urgent, self._doubtful = 0, False, False
         return flush
 
-    def _count_down(self, done: dict[int, list[int]], outcomes: list[Outcome]) -> list[int]:
+    def _count_down(self, done: dict[int, list[int]], outcomes: list[Outcome]) -> tuple[list[int], list[int]]:
         ended: list[int] = []
+        emptied: list[int] = []
         per_token: dict[int, int] = {t: len(ids) for t, ids in done.items()}
-        settled = {o["token"] for o in outcomes}  # settle_v1 removes their leases itself: one of them may stay
+        settled = {o["token"] for o in outcomes}  # the functions remove their leases themselves: one of them may stay
         for outcome in outcomes:
             per_token[outcome["token"]] = per_token.get(outcome["token"], 0) + 1
         self._sent = list(per_token)
@@ -128,9 +131,8 @@ class Outbox:
                 self.held[token] = left
             else:
                 self.held.pop(token, None)
-                if token not in settled:
-                    ended.append(token)
-        return ended
+                (emptied if token in settled else ended).append(token)
+        return ended, emptied
 
     def restore(self, flush: Flush, *, doubtful: bool) -> None:
         """Take a flush back that failed.

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import ATTEMPT, ID, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
+from tailrace_worker.claim import ATTEMPT, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
@@ -61,7 +61,7 @@ def take(consumer: Consumer, got: Got) -> int:
     for row in rows[::SAMPLE]:
         consumer.pace.payload(len(row[PAYLOAD]))
     _count(lanes, got.suspects + rows if got.suspects else rows, boot() + consumer.server_ahead)
-    if not marked:
+    if not marked or all(r[MARK] == KEYED for r in marked):  # a key matters at the end only
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
         lanes.wake(got.jobs)

@@ -170,6 +170,7 @@ def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
         board.add(names.JOBS_CLAIMED, (*labels, "first"), task.first)
         board.add(names.JOBS_CLAIMED, (*labels, "retry"), task.retries)
         board.add(names.JOBS_COMPLETED, labels, task.completed)
+        board.add(names.AFTER_COMPLETION, labels, task.after_completion)
         for (kind, final), n in list(task.failed.items()):
             board.add(names.JOBS_FAILED, (*labels, kind, str(final).lower()), n)
         for outcome, durations in task.durations.items():

@@ -40,22 +40,55 @@ def take(lanes: Lanes, outbox: Outbox, flush: Flush, got: Got) -> None:
         if task is not None:
             task.completed += n
     missing = sum(len(ids) for ids in flush.done.values()) - completed
+    missing += _settled(lanes, outbox, flush, got)
+    if not flush.doubtful:
+        fenced(lanes, missing)
+
+
+def _settled(lanes: Lanes, outbox: Outbox, flush: Flush, got: Got) -> int:
+    """Count the outcomes that are no plain success; returns how many were refused."""
+    refused = 0
     by_id = {o["id"]: o for o in flush.outcomes}
     busy = []
     for ident, result in got.settled:
         sent = by_id.get(int(ident))
         if sent is None:
             continue
-        if result == "fenced":
-            missing += sent["kind"] != "handback"  # nothing of worth: it had not even started here
-        elif result == "busy":
-            busy.append(sent)
-        else:
+        if result == "busy":
+            busy.append(_late(lanes, sent))
+        elif result != "fenced":
             _count(lanes, sent, result)
+        elif "completion" not in sent:
+            refused += sent["kind"] != "handback"  # nothing of worth: it had not even started here
+        elif not flush.doubtful:
+            _completed(lanes, sent)
     if busy:
         outbox.busy(busy, boot())
-    if not flush.doubtful:
-        fenced(lanes, missing)
+    return refused
+
+
+def _completed(lanes: Lanes, sent: Outcome) -> None:
+    """The handler had completed the job and the transaction was committed: what was sent does not count."""
+    task = lanes.tasks.get(sent.get("task", ""))
+    if task is None:
+        return
+    task.completed += 1
+    if sent["raised"]:
+        task.after_completion += 1
+        fields = {"event": Event.ERROR_AFTER_COMPLETION, "job_id": sent["id"], "queue": lanes.queue, "task": task.name}
+        log.warning("raised after its completion was committed: %s", sent.get("error", {}).get("type"), extra=fields)
+
+
+def _late(lanes: Lanes, sent: Outcome) -> Outcome:
+    """An outcome to be asked for again. A completion whose transaction is still open after the deadline is a timeout."""
+    deadline = sent.get("completion")
+    if deadline is None or boot() <= deadline or sent["raised"] or sent["kind"] == "timeout":
+        return sent
+    message = "the transaction that completed the job was still open at the deadline, and was then rolled back"
+    fields = {"event": Event.JOB_TIMED_OUT, "job_id": sent["id"], "queue": lanes.queue, "task": sent.get("task")}
+    log.warning("the transaction that completes a job is still open after its timeout", extra=fields)
+    told = {**sent["error"], "type": "TimeoutError", "message": message}
+    return {**sent, "kind": "timeout", "error": told, "error_type": "timeout"}
 
 
 def fenced(lanes: Lanes, jobs: int) -> None:
@@ -111,7 +144,7 @@ def _reason(sent: Outcome) -> str:
 def as_outcomes(flush: Flush) -> Flush:
     """The same flush with each success as an outcome of its own, which settle_v1 can pass over when its row is locked."""
     successes = [outcome(ident, token, "success") for token, ids in flush.done.items() for ident in ids]
-    return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful)
+    return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful, flush.leases + flush.emptied)
 
 
 def parts(flush: Flush) -> Iterator[Flush]:
@@ -119,7 +152,7 @@ def parts(flush: Flush) -> Iterator[Flush]:
     for key, state in flush.saved.items():
         yield Flush({}, [], {key: state}, [], flush.doubtful)
     for each in flush.outcomes:
-        yield Flush({}, [each], {}, [], flush.doubtful)
+        yield Flush({}, [each], {}, [], flush.doubtful, flush.emptied)
 
 
 def brief(error: BaseException) -> str:

@@ -18,17 +18,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tailrace import logs
+from tailrace.completion import Completion
+from tailrace.db import Blocks
 from tailrace.hooks import around
 from tailrace.job import JobContext, Stop
 from tailrace_worker import context, endings
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, ID, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
 from tailrace_worker.pace import Pace
 from tailrace_worker.slots import Gate, Slot
 
 log = logging.getLogger("tailrace.worker")
+
+NOT_PLAIN = REQUEUED | KEYED
+"""Bits of MARK of jobs whose success changes more than their own row."""
 
 TICK_SECONDS = 0.1
 """How often timeouts are looked at: one timer walks the slots, not the jobs."""
@@ -46,6 +51,7 @@ class Lanes:
         gate: Open while the lease is certain.
         want: Set when the buffer runs low or an outcome waits.
         worker: This worker's id, for error records.
+        blocks: The SQL of the schema, for handlers that complete their jobs themselves.
     """
 
     def __init__(
@@ -59,7 +65,9 @@ class Lanes:
         gate: Gate,
         want: asyncio.Event,
         worker: str,
+        blocks: Blocks,
     ) -> None:
+        self.blocks = blocks
         self.queue, self.tasks, self.outbox, self.pace, self.gate, self.want, self.worker = (
             queue,
             tasks,
@@ -188,7 +196,7 @@ class Lanes:
             endings.unclear(self, slot)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
-        if slot.reason is not None or row[MARK] & REQUEUED:
+        if slot.reason is not None or row[MARK] & NOT_PLAIN or slot.completed:
             endings.succeeded(self, slot, task)
             return
         outbox, pace, token = self.outbox, self.pace, row[TOKEN]
@@ -251,6 +259,7 @@ class Lanes:
 
     def context(self, slot: Slot, row: Row) -> JobContext[Any]:
         """The context of the job that runs in a slot."""
+        slot.completion = slot.completion or Completion(self.blocks, job=row[ID], token=row[TOKEN], worker=self.worker)
         return context.build(
             row,
             queue=self.queue,
@@ -258,6 +267,7 @@ class Lanes:
             seconds=slot.deadline - slot.since,
             stop=slot.stop or Stop(),
             save=lambda text: self.outbox.save(row[ID], row[TOKEN], text),
+            completion=slot.completion,
         )
 
     # ---- the timer ---------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tailrace.completion import Completion
 from tailrace.job import Stop, StopReason
-from tailrace_worker.claim import ATTEMPT, ID, TASK, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, EXTRA, ID, KEYED, MARK, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
 
 STUCK_SECONDS = 10.0
@@ -30,9 +31,23 @@ class Slot:
         told: When it was told.
         threaded: It runs in a thread, which cannot be cancelled.
         calling: The payload was understood and the handler has been called.
+        completion: The run's right to complete its job in a transaction of its own; None for handlers without a context.
     """
 
-    __slots__ = ("calling", "deadline", "number", "queue", "reason", "row", "since", "stop", "task", "threaded", "told")
+    __slots__ = (
+        "calling",
+        "completion",
+        "deadline",
+        "number",
+        "queue",
+        "reason",
+        "row",
+        "since",
+        "stop",
+        "task",
+        "threaded",
+        "told",
+    )
 
     def __init__(self, queue: str, number: int) -> None:
         self.queue, self.number = queue, number
@@ -40,6 +55,7 @@ class Slot:
         self.since, self.deadline, self.told = 0.0, math.inf, math.inf
         self.reason: StopReason | None = None
         self.stop: Stop | None = None
+        self.completion: Completion | None = None
         self.threaded = self.calling = False
         self.task: asyncio.Task[None] | None = None
 
@@ -65,11 +81,16 @@ class Slot:
         """Forget the run that ended; a cancellation that is still pending was for it."""
         while self.reason is not None and self.task is not None and self.task.cancelling():
             self.task.uncancel()
-        self.reason, self.stop, self.told, self.threaded = None, None, math.inf, False
+        self.reason, self.stop, self.told, self.threaded, self.completion = None, None, math.inf, False, None
 
     def stuck(self, now: float) -> bool:
         """Whether the handler still runs long after it was told to stop, or should have been told."""
         return self.row is not None and (now > self.told + STUCK_SECONDS or now > self.deadline + STUCK_SECONDS)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the handler has completed its job in a transaction, which may or may not have been committed."""
+        return self.completion is not None and self.completion.done
 
     def log_fields(self) -> Mapping[str, Any]:
         """The running job, for log records."""
@@ -77,6 +98,14 @@ class Slot:
         if row is None:
             return {}
         return {"job_id": row[ID], "queue": self.queue, "task": row[TASK], "attempt": row[ATTEMPT]}
+
+    def has_key(self, *, queue: str, task: str, tenant: str, key: str) -> bool:
+        """Whether a job runs here and has this key: what it enqueues under it follows it."""
+        row = self.row
+        if row is None or not row[MARK] & KEYED or row[TASK] != task or self.queue != queue:
+            return False
+        own = row[EXTRA] or {}
+        return bool(own.get("key") == key and (own.get("tenant") or "") == tenant)
 
     def holds(self, token: int) -> bool:
         """Whether the running job was claimed with this token."""

@@ -41,8 +41,9 @@ class Receipt:
 
     Attributes:
         id: The job's id; of the job that holds the key, if nothing was changed.
-        outcome: `created`; `replaced` (a waiting job of this key took over the payload); `skipped` (a job of this key
-            waits) and `in_progress` (one runs): these two changed nothing.
+        outcome: `created` (in mode `after` perhaps as the successor of the job that runs); `replaced` (a waiting job of this
+            key took over the payload); `skipped` (a job of this key waits) and `in_progress` (one runs): these two changed
+            nothing.
     """
 
     id: int
@@ -61,7 +62,8 @@ class NewJob:
         delay: Start this much later; seconds or a timedelta.
         run_at: Start not before this aware time; excludes delay.
         key: At most one live job of the task in its queue and tenant has this key.
-        on_duplicate: What happens when a live job has the key: `skip`, `replace` or `preserve_run_at`.
+        on_duplicate: What happens when a live job has the key: `skip`, `replace`, `preserve_run_at` or `after`. The default is
+            `skip`, and `after` for a handler that enqueues the key of its own job.
         tenant: Whose job it is.
         max_attempts: Runs in total.
         retry: Backoff, and max_attempts unless that is given too.

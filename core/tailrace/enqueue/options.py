@@ -16,7 +16,7 @@ from tailrace.json_text import encode, text_fault
 from tailrace.policy import ON_DUPLICATE, RetryPolicy, check_max_attempts, check_priority
 
 NOT_YET: Final = frozenset(
-    {"serial_group", "group_order", "keep_result", "after", "aliases", "upgrade", "declare", "cron", "schedules"}
+    {"serial_group", "group_order", "keep_result", "aliases", "upgrade", "declare", "cron", "schedules"}
 )
 """Options and words of later releases: refused by name, so that no job is stored that nobody claims."""
 
@@ -86,8 +86,6 @@ def _run_at(value: object) -> str:
 
 
 def _on_duplicate(value: object) -> object:
-    if value == "after":
-        raise InvalidOption("after is not in this release", field="on_duplicate", hint=f"Use {', '.join(ON_DUPLICATE)}")
     if value not in ON_DUPLICATE:
         raise InvalidOption("is no such mode", field="on_duplicate", hint=f"Use {', '.join(ON_DUPLICATE)}")
     return value

@@ -35,7 +35,7 @@ class CallOptions:
         InvalidOption: It names the option.
     """
 
-    __slots__ = ("given", "key", "priority", "queue", "tenant", "text")
+    __slots__ = ("given", "key", "mode_said", "priority", "queue", "tenant", "text")
 
     def __init__(self, spec: TaskSpec, options: Mapping[str, Any]) -> None:
         self.given = {name: value for name, value in options.items() if value is not None}
@@ -44,6 +44,7 @@ class CallOptions:
         self.key: str | None = values.pop("key", None)
         self.tenant: str = values.get("tenant", "")
         self.priority: int = values.get("priority", spec.defaults.get("priority", 0))
+        self.mode_said = "on_duplicate" in values or "on_duplicate" in spec.defaults
         self.text = _options_text(values, spec.defaults)
 
 
@@ -64,7 +65,7 @@ def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kw
     key = options.key
     if key is None and spec.key is not None:
         key = _checked_key(spec.key.render(from_json(text)))
-    return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority)
+    return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority, options.mode_said)
 
 
 def ready_call(app: App, spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedJob:
@@ -157,6 +158,7 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
         tenant=values.get("tenant", ""),
         key=key,
         priority=values.get("priority", defaults.get("priority", 0)),
+        mode_said="on_duplicate" in values or "on_duplicate" in defaults,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tailrace.db import AsyncConnection, Connection, Database, DatabaseError, arun, run, translate
 from tailrace.enqueue.metrics import count, traceparent
 from tailrace.enqueue.new_job import Receipt
+from tailrace.enqueue.own_key import settled
 from tailrace.enqueue.statements import PreparedJob, chunks, enqueue_chunk, enqueue_one, order_of
 
 
@@ -30,7 +31,7 @@ class SyncSender:
 
     def one(self, job: PreparedJob) -> Receipt:
         """Store one job."""
-        statement = enqueue_one(self._database.blocks, job, trace=traceparent())
+        statement = enqueue_one(self._database.blocks, settled(job), trace=traceparent())
         if self._conn is not None:
             receipt = run(self._conn, statement)
         else:
@@ -61,7 +62,7 @@ class SyncSender:
         trace = traceparent()
         found: dict[int, Receipt] = {}
         for piece in chunks(jobs, order_of(jobs)):
-            statement = enqueue_chunk(self._database.blocks, [jobs[n] for n in piece], trace=trace)
+            statement = enqueue_chunk(self._database.blocks, [settled(jobs[n]) for n in piece], trace=trace)
             found.update(zip(piece, run(conn, statement), strict=True))
         return [found[n] for n in range(len(jobs))]
 
@@ -82,7 +83,7 @@ class AsyncSender:
 
     async def one(self, job: PreparedJob) -> Receipt:
         """Store one job."""
-        statement = enqueue_one(self._database.blocks, job, trace=traceparent())
+        statement = enqueue_one(self._database.blocks, settled(job), trace=traceparent())
         if self._conn is not None:
             receipt = await arun(self._conn, statement)
         else:
@@ -115,7 +116,7 @@ class AsyncSender:
         trace = traceparent()
         found: dict[int, Receipt] = {}
         for piece in chunks(jobs, order_of(jobs)):
-            statement = enqueue_chunk(self._database.blocks, [jobs[n] for n in piece], trace=trace)
+            statement = enqueue_chunk(self._database.blocks, [settled(jobs[n]) for n in piece], trace=trace)
             found.update(zip(piece, await arun(conn, statement), strict=True))
         return [found[n] for n in range(len(jobs))]
 

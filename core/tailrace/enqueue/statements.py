@@ -28,6 +28,7 @@ class PreparedJob(NamedTuple):
         tenant: Whose job it is; also in the options.
         key: The dedupe key.
         priority: What the library knows of its priority, for the metric.
+        mode_said: Whether the options or the decorator say what a taken key means.
     """
 
     queue: str
@@ -37,6 +38,11 @@ class PreparedJob(NamedTuple):
     tenant: str = ""
     key: str | None = None
     priority: int = 0
+    mode_said: bool = False
+
+    def as_successor(self) -> PreparedJob:
+        """The same job in mode `after`; its options must not name a mode."""
+        return self._replace(options=_with(self.options, "on_duplicate", "after"), mode_said=True)
 
 
 def enqueue_one(blocks: Blocks, job: PreparedJob, *, trace: str | None = None) -> Statement[Receipt]:

@@ -1,6 +1,7 @@
 """The sweep: walks the job table by primary key and moves or ends what claim and reaper do not meet; it is the audit, too.
 
-It finds jobs exhausted by hand, expired jobs that nobody claims, tokens without a lease, requeued dead letters without a job.
+It finds jobs exhausted by hand, expired jobs that nobody claims, tokens without a lease, successors without a holder, requeued
+dead letters without a job.
 The walk goes on where it stopped, and is round once an hour; `reaper` takes what has just died.
 """
 
@@ -109,7 +110,7 @@ class Sweep:
         return estimate * min(1.0, self.config.interval_seconds / self.config.round_seconds)
 
     def _count(self, tick: Tick, report: dict[str, Any]) -> None:
-        tick.count(seen=report["seen"], skipped=report["skipped"], orphaned=report["orphaned"])
+        tick.count(seen=report["seen"], skipped=report["skipped"], orphaned=report["orphaned"], followed=report["followed"])
         tick.count_rows(report["rows"], routine=self.name, evidence="audit")
         if report["orphaned"]:
             tick.counters.orphaned(report["orphaned"])

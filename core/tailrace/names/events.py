@@ -87,6 +87,9 @@ class Event(StrEnum):
     JOB_CANCELLED = "job_cancelled"
     """A run was cancelled by request; fields: job_id, task."""
 
+    ERROR_AFTER_COMPLETION = "error_after_completion"
+    """A handler raised after the transaction that completed its job had been committed; fields: job_id, task."""
+
     JOB_STUCK = "job_stuck"
     """A handler still runs 10 s after it was told to stop: the worker drains and exits; fields: job_id, task."""
 

@@ -48,6 +48,12 @@ JOBS_FAILED: Final = Metric(
     (*_TASK, "error_type", "final"),
     "Runs that ended by an error or timeout; final: the job is dead.",
 )
+AFTER_COMPLETION: Final = Metric(
+    "tailrace_errors_after_completion_total",
+    "counter",
+    _TASK,
+    "Errors raised by handlers whose completion was committed already; nothing is tried again.",
+)
 JOBS_INTERRUPTED: Final = Metric(
     "tailrace_jobs_interrupted_total",
     "counter",

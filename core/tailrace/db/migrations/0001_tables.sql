@@ -79,7 +79,7 @@ declare
       array['job_group_size', 'serial_group', 'must be 1 to 200 bytes of UTF-8', 'Use a shorter name']
     when new.key_slot not in (0, 1) or (new.key_slot = 1 and new.key is null) then
       array['job_key_slot_range', 'key_slot', 'must be 0, or 1 with a key', 'Leave it out']
-    else array['job_not_yet', 'serial_group', 'groups and successors are not in this release', 'Leave serial_group and key_slot out']
+    else array['job_not_yet', 'serial_group', 'groups are not in this release', 'Leave serial_group out']
   end;
 begin
   if broken is null then
@@ -101,8 +101,9 @@ create trigger job_rules
     and octet_length(new.queue) between 1 and 128 and octet_length(new.task) between 1 and 200
     and octet_length(new.tenant) <= 128
     and (new.key is null or octet_length(new.key) between 1 and 512)
-    -- Groups and successors are not claimed by this release; a row that nobody claims must not be stored.
-    and new.serial_group is null and new.key_slot = 0))
+    and (new.key_slot = 0 or (new.key_slot = 1 and new.key is not null))
+    -- Groups are not claimed by this release; a row that nobody claims must not be stored.
+    and new.serial_group is null))
   execute function tailrace.refuse_job();
 
 create table tailrace.worker (

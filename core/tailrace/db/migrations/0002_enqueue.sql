@@ -196,7 +196,7 @@ declare
   v_field text;
 begin
   for v_field in select jsonb_object_keys(options) loop
-    if v_field in ('serial_group', 'group_order', 'keep_result', 'after') then
+    if v_field in ('serial_group', 'group_order', 'keep_result') then
       perform tailrace.refuse_v1('TR002', v_field, 'is not in this release', 'Leave it out');
     elsif v_field not in ('priority', 'delay', 'run_at', 'key', 'on_duplicate', 'tenant', 'max_attempts', 'timeout', 'expires_in',
                           'backoff', 'meta', 'trace') then
@@ -246,10 +246,8 @@ begin
                              tailrace.integer_option_v1('max_attempts', 1, 2147483647, 'It counts all runs, the first one too'));
   v.payload_limit := tailrace.whole_number_v1(v_default -> 'payloadLimitBytes', 1, 262143);
   v.on_duplicate := coalesce(o ->> 'on_duplicate', 'skip');
-  if v.on_duplicate not in ('skip', 'replace', 'preserve_run_at') then
-    perform tailrace.refuse_v1('TR002', 'on_duplicate',
-      case when v.on_duplicate = 'after' then 'after is not in this release' else 'is no such mode' end,
-      'Use skip, replace or preserve_run_at');
+  if v.on_duplicate not in ('skip', 'replace', 'preserve_run_at', 'after') then
+    perform tailrace.refuse_v1('TR002', 'on_duplicate', 'is no such mode', 'Use skip, replace, preserve_run_at or after');
   end if;
   if o ? 'key' then
     v.key := tailrace.text_option_v1(o, 'key', 1, 512);
@@ -289,7 +287,9 @@ begin
   return v;
 end $$;
 
--- One job with a key: stored, or settled with the job that holds the key.
+-- One job with a key: stored, or settled with the job that holds the key. In mode `after` a job that meets a running holder
+-- is stored as its successor (key_slot 1). While a successor waits, it is the newest word about the key: what would replace
+-- the holder replaces the successor, or else an older payload would run last.
 create function tailrace.enqueue_keyed_v1(
   new_payload jsonb, new_key text, s tailrace.enqueue_settings_v1, out id bigint, out outcome text)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -309,7 +309,9 @@ begin
         lost     = case when j.payload = new_payload then j.lost else 0 end,
         errors   = case when j.payload = new_payload then j.errors end,
         saved    = case when j.payload = new_payload then j.saved end
-      where j.tenant = s.tenant and j.queue = s.queue and j.task = s.task and j.key = new_key and j.key_slot = 0 and j.token is null
+      where j.token is null and j.id = (
+        select k.id from tailrace.job k
+        where k.tenant = s.tenant and k.queue = s.queue and k.task = s.task and k.key = new_key order by k.key_slot desc limit 1)
       returning j.id into id;
       if found then
         outcome := 'replaced';
@@ -327,7 +329,16 @@ begin
     select j.id, j.token is not null, j.expires_at <= clock_timestamp() into id, v_running, v_expired
     from tailrace.job j
     where j.tenant = s.tenant and j.queue = s.queue and j.task = s.task and j.key = new_key and j.key_slot = 0;
-    if found and v_running then
+    if found and v_running and s.on_duplicate = 'after' then
+      insert into tailrace.job as j (tenant, queue, task, payload, key, key_slot, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
+      values (s.tenant, s.queue, s.task, new_payload, new_key, 1, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)
+      on conflict (tenant, queue, task, key, key_slot) where key is not null do nothing
+      returning j.id into id;
+      if found then
+        outcome := 'created';
+        return;
+      end if;
+    elsif found and v_running then
       outcome := 'in_progress';
       return;
     elsif found and s.on_duplicate = 'skip' then
@@ -340,6 +351,31 @@ begin
   end loop;
   perform tailrace.refuse_v1('TR004', 'key', 'is changing hands too fast to settle', 'Send the same call again');
 end $$;
+
+-- The holder of a key may end while the enqueue of its successor is not committed; then nobody sees whom to let follow. So
+-- the successor looks once more when its transaction commits: a holder that lives is locked until the commit is done, which
+-- makes its end wait that long and see the successor; one that is gone leaves its place.
+create function tailrace.follow_v1() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+  for v_round in 1 .. 5 loop
+    perform from tailrace.job h
+      where h.tenant = new.tenant and h.queue = new.queue and h.task = new.task and h.key = new.key and h.key_slot = 0 for key share;
+    if found then
+      return null;
+    end if;
+    begin
+      perform tailrace.promote_v1(array[new.tenant], array[new.queue], array[new.task], array[new.key]);
+      return null;
+    exception when unique_violation then   -- somebody else has just taken the place: he is the holder now
+      null;
+    end;
+  end loop;
+  return null;                             -- the sweep finds it
+end $$;
+create constraint trigger job_follow
+  after insert on tailrace.job deferrable initially deferred for each row when (new.key_slot = 1)
+  execute function tailrace.follow_v1();
 
 -- Tell idle workers of the queues about jobs that are due, or will be before they poll again. Producers with a fixed snapshot may not see who waits.
 create function tailrace.wake_queues_v1(queues text[]) returns void

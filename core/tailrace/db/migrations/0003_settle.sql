@@ -5,6 +5,8 @@
 --   * guarded by (id, token); rows whose token is gone are fenced and nothing of them changes;
 --   * no statement waits for a lock that an application can hold: jobs, dead letters, leases and cancel requests are
 --     taken with SKIP LOCKED, and what is locked elsewhere is reported as busy and keeps its lease;
+--   * the end of a job that holds a key lets its successor follow (key_slot 1 becomes 0) in the same transaction; while
+--     somebody else has the successor locked, the holder is busy;
 --   * plans are pinned (no sequential scan, hash joins bounded by an id list), so an empty table at planning time does
 --     not become a scan of a full one later.
 
@@ -103,8 +105,56 @@ language sql stable parallel safe set search_path = pg_catalog, pg_temp as $$
               else history end || jsonb_build_array(event)
 $$;
 
+-- Which of these jobs must not end now: they hold a key whose successor somebody else has locked. The other successors stay
+-- locked by us until the end of the transaction.
+create function tailrace.busy_holders_v1(ids bigint[]) returns bigint[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = on set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_holders bigint[];
+  v_next    bigint[];
+  v_held    bigint[];
+begin
+  select array_agg(h.id), array_agg(n.id) into v_holders, v_next
+    from tailrace.job h
+    cross join lateral (select j.id from tailrace.job j where j.tenant = h.tenant and j.queue = h.queue and j.task = h.task
+                          and j.key = h.key and j.key_slot = 1 offset 0) n
+    where h.id = any (ids) and coalesce(h.key, '') <> '' and h.key_slot + 0 = 0;
+  if v_next is null then
+    return '{}';
+  end if;
+  v_held := array(select j.id from tailrace.job j where j.id = any (v_next) order by j.id for no key update skip locked);
+  return array(select p.holder from unnest(v_holders, v_next) p(holder, next) where p.next <> all (v_held));
+end $$;
+
+-- Let the successors of these keys follow: they take the place of holders that have just ended. A statement of its own after
+-- the end, so that it sees what was committed until then. Returns how many there were.
+create function tailrace.promote_v1(tenants text[], queues text[], tasks text[], keys text[]) returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = on set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_ids bigint[] := array(
+    select n.id from unnest(tenants, queues, tasks, keys) k(tenant, queue, task, key)
+    cross join lateral (select j.id from tailrace.job j where j.tenant = k.tenant and j.queue = k.queue and j.task = k.task
+                          and j.key = k.key and j.key_slot = 1 for no key update of j skip locked) n);
+begin
+  if cardinality(v_ids) > 0 then
+    -- Due from now on, or it would stand below the floors of every worker.
+    update tailrace.job j set key_slot = 0, run_at = greatest(j.run_at, clock_timestamp()) where j.id = any (v_ids);
+    perform pg_notify(tailrace.signal_channel_v1(), w.queue)
+      from (select distinct j.queue from tailrace.job j where j.id = any (v_ids)) w;
+  end if;
+  return cardinality(v_ids);
+end $$;
+
 -- Carry out verdicts on job rows that the caller has locked. Returns what became of each: its result, or busy where a
--- dead letter that must change with it is locked by somebody else; a busy row is left exactly as it was.
+-- dead letter or a successor that must change with it is locked by somebody else; a busy row is left exactly as it was.
 create function tailrace.conclude_v1(verdicts tailrace.verdict_v1[]) returns table (id bigint, result text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -120,6 +170,10 @@ declare
   v_newer  bigint[];          -- pairs: the job that goes dead …
   v_older  bigint[];          -- … and the dead letter of the same key that it supersedes
   v_held   bigint[];
+  v_keys   text[];            -- the keys that come free, with their tenants, queues and tasks
+  v_tenants text[];
+  v_queues text[];
+  v_tasks  text[];
 begin
   if exists (select from tailrace.cancel_request c
              where c.job_id = any (array(select x.id from unnest(v) x where x.result in ('retried', 'snoozed', 'interrupted', 'lost')))) then
@@ -132,14 +186,21 @@ begin
                  on c.job_id = x.id and c.job_id = any (array(select y.id from unnest(v) y)));
   end if;
 
+  -- What is replaced leaves its key to the one who replaces it.
+  v_busy := tailrace.busy_holders_v1(array(select x.id from unnest(v) x
+                                           where x.result in ('succeeded', 'dead', 'dropped', 'cancelled', 'expired')));
+  if cardinality(v_busy) > 0 then
+    v := array(select x from unnest(v) x where x.id <> all (v_busy));
+  end if;
+
   v_letter := array(select x.id from unnest(v) x
                     where x.result = 'dead' or (x.requeues > 0 and x.result in ('succeeded', 'dropped', 'cancelled', 'expired', 'replaced')));
   if cardinality(v_letter) > 0 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) order by d.job_id for update skip locked);
     -- Conditions below are put so that no other index offers itself: one that has the id in it (hence `reason`), or a
     -- partial one (hence no `state = 'dead'` and no `key is not null`).
-    v_busy := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.reason is not null
-                    except select h from unnest(v_held) h);
+    v_busy := v_busy || array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.reason is not null
+                              except select h from unnest(v_held) h);
     if exists (select from tailrace.job j where j.id = any (v_letter) and coalesce(j.key, '') <> '') then
       select array_agg(o.newer), array_agg(o.older) into v_newer, v_older
         from tailrace.superseded_v1(array(select x.id from unnest(v) x where x.result <> 'succeeded' and x.id = any (v_letter))) o;
@@ -163,7 +224,12 @@ begin
     into v_ended, v_back from unnest(v) x;
 
   if cardinality(v_ended) > 0 then
-    delete from tailrace.job j where j.id = any (v_ended);
+    with gone as (delete from tailrace.job j where j.id = any (v_ended) returning j.id, j.tenant, j.queue, j.task, j.key, j.key_slot)
+    select array_agg(g.tenant), array_agg(g.queue), array_agg(g.task), array_agg(g.key) into v_tenants, v_queues, v_tasks, v_keys
+      from gone g where g.key is not null and g.key_slot = 0 and g.id <> all (array(select x.id from unnest(v) x where x.result = 'replaced'));
+    if v_keys is not null then
+      perform tailrace.promote_v1(v_tenants, v_queues, v_tasks, v_keys);
+    end if;
     insert into tailrace.tally (queue, task, what, n)
       select x.queue, x.task, x.result, count(*) from unnest(v) x where x.id = any (v_ended) group by x.queue, x.task, x.result;
     insert into tailrace.tally (queue, task, what, n)
@@ -392,6 +458,78 @@ begin
     from tailrace.settle_v1(v_worker, (select jsonb_agg(e.value) from jsonb_array_elements(outcomes) with ordinality e(value, n) where e.n <= v_half)) s;
   return query select s.id, s.result
     from tailrace.settle_v1(v_worker, (select jsonb_agg(e.value) from jsonb_array_elements(outcomes) with ordinality e(value, n) where e.n > v_half)) s;
+end $$;
+
+-- Finish succeeded jobs that hold keys, and let their successors follow. `emptied`: leases whose last job is among them.
+-- results: succeeded, fenced, busy (its successor, or the row itself, is locked by somebody else).
+create function tailrace.finish_keyed_v1(worker text, ids bigint[], tokens bigint[], emptied bigint[]) returns table (id bigint, result text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_worker  text := worker;
+  v_busy    bigint[];
+  v_done    bigint[];
+  v_tenants text[];
+  v_queues  text[];
+  v_tasks   text[];
+  v_keys    text[];
+begin
+  begin
+    v_busy := tailrace.busy_holders_v1(ids);
+    with f as materialized (select o.id, o.token from unnest(ids, tokens) o(id, token) where o.id <> all (v_busy)),
+    gone as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token returning j.id, j.tenant, j.queue, j.task, j.key),
+    counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'succeeded', count(*) from gone g group by 1, 2)
+    select coalesce(array_agg(g.id), '{}'), array_agg(g.tenant), array_agg(g.queue), array_agg(g.task), array_agg(g.key)
+      into v_done, v_tenants, v_queues, v_tasks, v_keys from gone g;
+    if v_keys is not null then
+      perform tailrace.promote_v1(v_tenants, v_queues, v_tasks, v_keys);
+    end if;
+  exception when lock_not_available or deadlock_detected then   -- one row must not keep the others
+    return query select s.id, s.result from tailrace.settle_v1(v_worker, (
+      select jsonb_agg(jsonb_build_object('id', o.id, 'token', o.token, 'kind', 'success')) from unnest(ids, tokens) o(id, token))) s;
+    return;
+  end;
+  if cardinality(emptied) > 0 then
+    perform tailrace.drop_empty_leases_v1(emptied);
+  end if;
+  return query
+    select o.id, case when o.id = any (v_done) then 'succeeded' when j.id is null then 'fenced' else 'busy' end
+    from unnest(ids, tokens) o(id, token)
+    left join lateral (select k.id from tailrace.job k where k.id = o.id and k.token = o.token offset 0) j on true;
+end $$;
+
+-- Complete a running job in its handler's own transaction, on the handler's own connection: everything that a success does.
+-- Raises LeaseLost (TR005) when the job is no longer this run's, so that the transaction cannot commit. May wait for others:
+-- it is an application's statement. The lease row stays, since this transaction may be open for long and no worker may wait
+-- for it; the worker removes it, or the reaper.
+create function tailrace.complete_v1(job_id bigint, job_token bigint, worker text) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
+as $$
+declare
+  j        tailrace.job;
+  v_result text;
+begin
+  select o.* into j from tailrace.job o where o.id = complete_v1.job_id and o.token = complete_v1.job_token for update;
+  if not found then
+    raise exception using errcode = 'TR005', column = 'job',
+      message = format('job: %s is no longer run by worker %s', complete_v1.job_id, complete_v1.worker),
+      hint = 'Roll back: another worker may run it';
+  end if;
+  perform from tailrace.job s
+    where s.tenant = j.tenant and s.queue = j.queue and s.task = j.task and s.key = j.key and s.key_slot = 1 for no key update;
+  if j.requeues > 0 then
+    perform from tailrace.dead_letter d where d.job_id = complete_v1.job_id for update;
+  end if;
+  select c.result into v_result from tailrace.conclude_v1(array[tailrace.plain_verdict_v1(j, 'succeeded', null)]) c;
+  if v_result is distinct from 'succeeded' then
+    raise exception using errcode = 'TR004', column = 'job', message = format('job: %s is being changed by others', complete_v1.job_id),
+      hint = 'Roll back; the job is tried again';
+  end if;
 end $$;
 
 -- End waiting jobs: `what` is cancelled, expired or replaced. Rows that run, or whose dead letter somebody holds, are left.

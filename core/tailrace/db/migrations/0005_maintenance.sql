@@ -130,10 +130,12 @@ end $$;
 -- One slice of the walk over the job table by primary key: sweep and audit.
 --   exhausted waiting rows (a lowered max_attempts, imports, hand edits) go to the dead letters;
 --   waiting rows past expires_at that no claim meets end as expired;
---   a token without a lease is an orphan: treated as a lost lease (given back, or dead on its last attempt).
+--   a token without a lease is an orphan: treated as a lost lease (given back, or dead on its last attempt);
+--   a successor whose holder is gone takes its place.
 -- Rows that run are never touched: what is looked at without a lock is read again under one.
 --   after: begin behind this id; null goes on where the last slice ended, and remembers where this one ends
--- Returns {"seen", "estimate": rows of the table, "skipped", "orphaned", "rows": [counted_v1], "next": id, or null at the end}.
+-- Returns {"seen", "estimate": rows of the table, "skipped", "orphaned", "followed": successors, "rows": [counted_v1],
+--          "next": id, or null at the end}.
 create function tailrace.walk_v1(after bigint default null, slice int default 1000) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -146,8 +148,10 @@ declare
   v_seen    int;
   v_last    bigint;
   v_found   bigint[];
+  v_next    bigint[];
   v_locked  bigint[];
   v_orphan  int := 0;
+  v_follow  bigint := 0;
   v         tailrace.verdict_v1[];
   v_done    bigint[];
   v_results text[];
@@ -165,10 +169,14 @@ begin
 
   select count(*), max(p.id), coalesce(array_agg(p.id) filter (where
            case when p.token is null then p.attempts >= p.max_attempts or p.expires_at <= v_now
-                else not exists (select from tailrace.lease l where l.token = p.token offset 0) end), '{}')
-    into v_seen, v_last, v_found
-    from (select j.id, j.token, j.attempts, j.max_attempts, j.expires_at from tailrace.job j
+                else not exists (select from tailrace.lease l where l.token = p.token offset 0) end), '{}'),
+         array_agg(p.id) filter (where p.key_slot = 1)
+    into v_seen, v_last, v_found, v_next
+    from (select j.id, j.token, j.attempts, j.max_attempts, j.expires_at, j.key_slot from tailrace.job j
           where j.id > v_after order by j.id limit slice) p;
+  if v_next is not null then
+    v_follow := tailrace.promote_left_v1(v_next);
+  end if;
 
   if cardinality(v_found) > 0 then
     v_locked := array(select j.id from tailrace.job j where j.id = any (v_found) order by j.id for update skip locked);
@@ -187,12 +195,37 @@ begin
   if after is null then
     update tailrace.maintenance m set cursor = case when v_seen = slice then v_last end where m.routine = 'sweep' and m.scope = '';
   end if;
-  return jsonb_build_object('seen', v_seen, 'orphaned', v_orphan,
+  return jsonb_build_object('seen', v_seen, 'orphaned', v_orphan, 'followed', v_follow,
     'estimate', (select greatest(c.reltuples, 0)::bigint from pg_type t join pg_class c on c.oid = t.typrelid
                  where t.oid = pg_typeof(null::tailrace.job)::oid),
     'skipped', cardinality(v_found) - coalesce(cardinality(v_locked), 0),
     'rows', tailrace.counted_v1(v, coalesce(v_done, '{}'), coalesce(v_results, '{}')),
     'next', case when v_seen = slice then v_last end);
+end $$;
+
+-- Let those of these successors follow whose holder is gone. Where somebody is just taking the key, they wait on.
+create function tailrace.promote_left_v1(ids bigint[]) returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_nestloop = on set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+  v_left record;
+  v_n    bigint := 0;
+begin
+  for v_left in
+    select j.tenant, j.queue, j.task, j.key from tailrace.job j
+    where j.id = any (ids) and j.key_slot + 0 = 1 and j.token is null
+      and not exists (select from tailrace.job h where h.tenant = j.tenant and h.queue = j.queue and h.task = j.task and h.key = j.key
+                      and h.key_slot = 0 offset 0)
+  loop
+    begin
+      v_n := v_n + tailrace.promote_v1(array[v_left.tenant], array[v_left.queue], array[v_left.task], array[v_left.key]);
+    exception when unique_violation or lock_not_available then
+      null;
+    end;
+  end loop;
+  return v_n;
 end $$;
 
 -- What the walk does with one row that it has found and locked.

@@ -3,7 +3,7 @@
 -- Roles belong to the whole server, so they have the same names for every schema; a role that exists already is used as
 -- it is. Where the migrating user may not create roles, this step says so and goes on: `tailrace doctor` prints what is
 -- missing, and role_statements_v1 is where it takes it from.
---   tailrace_enqueue  enqueues, nothing else: no right on any table
+--   tailrace_enqueue  enqueues, and completes a job whose token it knows: no right on any table
 --   tailrace_worker   what a worker and its maintenance touch, and enqueue
 --   tailrace_admin    every operation and all data
 --   tailrace_reader   reads
@@ -16,7 +16,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   v_schema   oid := (select t.typnamespace from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid);
   v_name     text := (select n.nspname from pg_namespace n where n.oid = v_schema);
-  v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1}';
+  v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1,complete_v1}';
   v_look     text[] := '{queue_stats,dead_letter_stats}';
   v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue,requeue_dead_letter}';
 begin

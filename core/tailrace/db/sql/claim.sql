@@ -24,13 +24,15 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where ctid = any(array(select place from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+  case when attempts < max_attempts and requeues = 0 and expires_at is null and key is null then 0
     else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end
+      + case when key is not null then 16 else 0 end end,
   date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
-    'created_at', created_at, 'run_at', run_at, 'trace', trace) end
+    'created_at', created_at, 'run_at', run_at, 'trace', trace)
+  when key is not null then jsonb_build_object('tenant', tenant, 'key', key) end
 
 -- name: claim_ids
 -- purpose: take the given jobs, which a look or a rescan found below the floors
@@ -50,13 +52,15 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where id = any(array(select id from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+  case when attempts < max_attempts and requeues = 0 and expires_at is null and key is null then 0
     else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end
+      + case when key is not null then 16 else 0 end end,
   date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
-    'created_at', created_at, 'run_at', run_at, 'trace', trace) end
+    'created_at', created_at, 'run_at', run_at, 'trace', trace)
+  when key is not null then jsonb_build_object('tenant', tenant, 'key', key) end
 
 -- name: claim_suspect
 -- purpose: take one job whose process died before (lost > 0): such jobs are claimed alone, one at a time per worker
@@ -75,10 +79,12 @@ l as (
 update tailrace.job set token = %(token)s, attempts = attempts + (attempts < max_attempts)::int
 where id = any(array(select id from c))
 returning id, token, attempts, task, payload::text, date_part('epoch', timeout), priority,
-  case when attempts < max_attempts and requeues = 0 and expires_at is null then 0
+  case when attempts < max_attempts and requeues = 0 and expires_at is null and key is null then 0
     else case when id = any(array(select id from c where spent)) then 1 else 0 end + case when expires_at <= now() then 2 else 0 end
-      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end end,
+      + case when requeues > 0 then 4 else 0 end + case when attempts >= max_attempts then 8 else 0 end
+      + case when key is not null then 16 else 0 end end,
   date_part('epoch', run_at),
   case when task = any(%(context_tasks)s) or backoff is not null then jsonb_build_object(
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
-    'created_at', created_at, 'run_at', run_at, 'trace', trace) end
+    'created_at', created_at, 'run_at', run_at, 'trace', trace)
+  when key is not null then jsonb_build_object('tenant', tenant, 'key', key) end

@@ -54,7 +54,7 @@ union all
 select 'foreign key', k.conname::text, true from t join pg_constraint k on k.confrelid = t.oid and k.contype = 'f'
 union all
 select 'trigger', g.tgname::text, false from t join pg_trigger g on g.tgrelid = t.oid and not g.tgisinternal
-where g.tgname <> all (array['job_rules'])
+where g.tgname <> all (array['job_rules', 'job_follow'])
 order by 1, 2
 
 -- name: vacuum

@@ -25,6 +25,18 @@ insert into tailrace.tally (queue, task, what, n)
 select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
 returning task, n
 
+-- name: finish_keyed
+-- purpose: remove succeeded jobs that hold keys, count them, and let the successors of the keys follow; see the function
+-- locks: the successors (SKIP LOCKED), the job rows, the leases (SKIP LOCKED)
+-- index: the primary key of job, job_key
+select id, result from tailrace.finish_keyed_v1(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(emptied)s::bigint[])
+
+-- name: complete
+-- purpose: end a running job inside its handler's own transaction; raises when the job is no longer this run's
+-- locks: the job row, its successor, its dead letter; held until the handler's transaction ends, and never the lease
+-- index: the primary key of job, job_key
+select tailrace.complete_v1(%(id)s, %(token)s, %(worker)s)
+
 -- name: settle
 -- purpose: every other outcome, see the function
 -- locks: lease, job by id, dead letter (SKIP LOCKED)

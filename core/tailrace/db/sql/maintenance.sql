@@ -53,6 +53,8 @@ select json_build_object(
   'exhausted', count(*) filter (where j.token is null and j.attempts >= j.max_attempts),
   'expired', count(*) filter (where j.token is null and j.attempts < j.max_attempts and j.expires_at <= clock_timestamp()),
   'orphaned', count(*) filter (where j.token is not null and l.token is null),
+  'followed', count(*) filter (where j.key_slot = 1 and not exists (
+     select from tailrace.job h where h.tenant = j.tenant and h.queue = j.queue and h.task = j.task and h.key = j.key and h.key_slot = 0)),
   'restored', (select count(*) from tailrace.dead_letter d
                where d.state = 'requeued' and not exists (select from tailrace.job o where o.id = d.job_id)))
 from tailrace.job j left join tailrace.lease l on l.token = j.token
