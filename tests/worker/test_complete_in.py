@@ -55,7 +55,8 @@ class Till:
     def ends(self) -> dict[str, int]:
         """How jobs ended."""
         rows = self.database.query(
-            "select what, sum(n)::int from (select what, n from tailrace.tally union all select what, n from tailrace.total) e group by 1"
+            """select what, sum(n)::int
+               from (select what, n from tailrace.tally union all select what, n from tailrace.total) e group by 1"""
         )
         return dict(rows)
 
