@@ -47,7 +47,8 @@ def add_to(group: click.Group) -> None:
         """Store one job.
 
         Nothing knows the application here, so its payload is checked when it runs. Prints the id and the outcome: created,
-        replaced, skipped or in_progress; the last two changed nothing and give the job that holds the key.
+        replaced, skipped or in_progress; the last two changed nothing and give the job that holds the key. With
+        --on-duplicate after, a job is kept while the holder runs, and follows it.
         """
         value = JSON_OBJECT.convert(read_text() if payload == "-" else payload, None, None)
         values = option_values(options)

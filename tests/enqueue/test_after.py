@@ -103,8 +103,9 @@ def test_modes_in_a_batch_and_in_sql(shop: Shop, database: RigDatabase) -> None:
     payload = Jsonb({"text": "sql"})
     rows = database.query("select id, outcome from tailrace.enqueue('webhooks', 'plain', %s, %s)", [payload, options])
     assert rows == [(receipts[0].id, "replaced")]
+    task: Any = shop.plain
     with pytest.raises(InvalidOption):
-        shop.plain.using(key="k", on_duplicate="behind")
+        task.using(key="k", on_duplicate="behind")
 
 
 # ---- every end lets it follow ----------------------------------------------------------------------------------------

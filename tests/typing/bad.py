@@ -41,6 +41,13 @@ def wrong_connection(conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnecti
     app.using(conn).aenqueue_many([])  # bad
 
 
+async def wrong_completion(ctx: JobContext[Any], conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnection[Any]) -> None:
+    ctx.complete_in(aconn)  # bad
+    await ctx.acomplete_in(conn)  # bad
+    ctx.acomplete_in(aconn)  # bad
+    ctx.complete_in(conn, {"result": 1})  # bad
+
+
 async def wrong_word(conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnection[Any]) -> None:
     deliver.using(aconn).aenqueue(event_id=1, url="u")  # bad
     deliver.aenqueue(event_id=1, url="u")  # bad

@@ -37,6 +37,8 @@ async def deliver(ctx: JobContext[Resources], event_id: int, url: str) -> None:
     assert_type(ctx.stop.wait(1), bool)
     assert_type(ctx.deadline, datetime | None)
     ctx.save({"sent": event_id})
+    async with await psycopg.AsyncConnection.connect() as conn:
+        await ctx.acomplete_in(conn)
     raise Snooze(timedelta(minutes=1))
 
 
@@ -74,6 +76,12 @@ async def bare(ctx: JobContext, event_id: int, *, url: str = "") -> int:
     return 1
 
 
+@app.task
+def completed(ctx: JobContext[Resources], event_id: int) -> None:
+    with psycopg.connect() as conn:
+        ctx.complete_in(conn)
+
+
 @app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH)
 def resize(path: Path, width: int = 800) -> int:
     return width
@@ -92,6 +100,7 @@ def in_a_transaction(conn: psycopg.Connection[Any], rows: Iterable[tuple[int, st
     assert_type(deliver.enqueue(event_id=1, url="u"), Receipt)
     assert_type(deliver.using(conn).enqueue(event_id=1, url="u"), Receipt)
     assert_type(deliver.using(conn, key="k", on_duplicate="preserve_run_at").enqueue(event_id=1, url="u"), Receipt)
+    assert_type(deliver.using(conn, key="k", on_duplicate="after").enqueue(event_id=1, url="u"), Receipt)
     assert_type(deliver.using(delay=60, tenant="acme", expires_in=3600, meta={"request": "r"}).enqueue(event_id=1, url="u"), Receipt)
     assert_type(deliver.using(run_at=datetime.now(UTC), max_attempts=3, retry=RetryPolicy(base=1)).job(event_id=1, url="u"), NewJob)
     assert_type(app.using(conn).enqueue_many(deliver.using(tenant=t).job(event_id=i, url=u) for i, u, t in rows), list[Receipt])

@@ -319,5 +319,5 @@ comment on function tailrace.purge_queue(text, boolean, bigint) is 'Cancel the w
 comment on function tailrace.queue_stats(text) is 'Live counts of a queue by state, and its ages in seconds.';
 comment on function tailrace.dead_letter_stats(text) is 'Counts of the dead letters of a queue, or of all.';
 comment on function tailrace.requeue_dead_letter(bigint, boolean) is 'Put a dead letter''s job back under its number; force replaces a waiting holder of its key.';
-comment on function tailrace.enqueue(text, text, jsonb, jsonb) is 'Add a job in the caller''s transaction: queue, task, payload, options. Outcomes: created; replaced; skipped or in_progress, which changed nothing and give the number of the holder of the key.';
+comment on function tailrace.enqueue(text, text, jsonb, jsonb) is 'Add a job in the caller''s transaction: queue, task, payload, options. Outcomes: created; replaced; skipped or in_progress, which changed nothing and give the number of the holder of the key. Mode after keeps one successor while the holder runs.';
 comment on function tailrace.enqueue_many(jsonb) is 'Add many jobs: an array of objects with queue, task, payload and the options of enqueue. `ord` counts the input from 1.';
