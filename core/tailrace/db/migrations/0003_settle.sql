@@ -131,19 +131,29 @@ begin
 end $$;
 
 -- Let the successors of these keys follow: they take the place of holders that have just ended. A statement of its own after
--- the end, so that it sees what was committed until then. Returns how many there were.
-create function tailrace.promote_v1(tenants text[], queues text[], tasks text[], keys text[]) returns bigint
+-- the end, so that it sees what was committed until then. One that somebody else has locked is left, or if `strict` refused
+-- as a lock that is not available. Returns how many followed.
+create function tailrace.promote_v1(tenants text[], queues text[], tasks text[], keys text[], strict boolean default false)
+returns bigint
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_nestloop = on set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_ids bigint[] := array(
+  v_next bigint[] := array(
     select n.id from unnest(tenants, queues, tasks, keys) k(tenant, queue, task, key)
     cross join lateral (select j.id from tailrace.job j where j.tenant = k.tenant and j.queue = k.queue and j.task = k.task
-                          and j.key = k.key and j.key_slot = 1 for no key update of j skip locked) n);
+                          and j.key = k.key and j.key_slot = 1 offset 0) n);
+  v_ids  bigint[];
 begin
+  if cardinality(v_next) = 0 then
+    return 0;
+  end if;
+  v_ids := array(select j.id from tailrace.job j where j.id = any (v_next) and j.key_slot + 0 = 1 order by j.id for no key update skip locked);
+  if strict and cardinality(v_ids) < cardinality(v_next) then
+    raise exception using errcode = '55P03', message = 'a successor is locked';
+  end if;
   if cardinality(v_ids) > 0 then
     -- Due from now on, or it would stand below the floors of every worker.
     update tailrace.job j set key_slot = 0, run_at = greatest(j.run_at, clock_timestamp()) where j.id = any (v_ids);
@@ -470,7 +480,6 @@ as $$
 #variable_conflict use_column
 declare
   v_worker  text := worker;
-  v_busy    bigint[];
   v_done    bigint[];
   v_tenants text[];
   v_queues  text[];
@@ -478,16 +487,15 @@ declare
   v_keys    text[];
 begin
   begin
-    v_busy := tailrace.busy_holders_v1(ids);
-    with f as materialized (select o.id, o.token from unnest(ids, tokens) o(id, token) where o.id <> all (v_busy)),
+    with f as materialized (select o.id, o.token from unnest(ids, tokens) o(id, token)),
     gone as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token returning j.id, j.tenant, j.queue, j.task, j.key),
     counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'succeeded', count(*) from gone g group by 1, 2)
     select coalesce(array_agg(g.id), '{}'), array_agg(g.tenant), array_agg(g.queue), array_agg(g.task), array_agg(g.key)
       into v_done, v_tenants, v_queues, v_tasks, v_keys from gone g;
     if v_keys is not null then
-      perform tailrace.promote_v1(v_tenants, v_queues, v_tasks, v_keys);
+      perform tailrace.promote_v1(v_tenants, v_queues, v_tasks, v_keys, true);
     end if;
-  exception when lock_not_available or deadlock_detected then   -- one row must not keep the others
+  exception when lock_not_available or deadlock_detected then   -- undone; one by one, so that one row does not keep the others
     return query select s.id, s.result from tailrace.settle_v1(v_worker, (
       select jsonb_agg(jsonb_build_object('id', o.id, 'token', o.token, 'kind', 'success')) from unnest(ids, tokens) o(id, token))) s;
     return;
@@ -496,9 +504,7 @@ begin
     perform tailrace.drop_empty_leases_v1(emptied);
   end if;
   return query
-    select o.id, case when o.id = any (v_done) then 'succeeded' when j.id is null then 'fenced' else 'busy' end
-    from unnest(ids, tokens) o(id, token)
-    left join lateral (select k.id from tailrace.job k where k.id = o.id and k.token = o.token offset 0) j on true;
+    select o.id, case when o.id = any (v_done) then 'succeeded' else 'fenced' end from unnest(ids, tokens) o(id, token);
 end $$;
 
 -- Complete a running job in its handler's own transaction, on the handler's own connection: everything that a success does.

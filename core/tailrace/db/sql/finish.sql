@@ -27,7 +27,7 @@ returning task, n
 
 -- name: finish_keyed
 -- purpose: remove succeeded jobs that hold keys, count them, and let the successors of the keys follow; see the function
--- locks: the successors (SKIP LOCKED), the job rows, the leases (SKIP LOCKED)
+-- locks: the job rows, the successors (SKIP LOCKED), the leases (SKIP LOCKED)
 -- index: the primary key of job, job_key
 select id, result from tailrace.finish_keyed_v1(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(emptied)s::bigint[])
 
