@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.db import AsyncConnection, Jsonb
+from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Flush, Outbox, Outcome
 from tailrace_worker.floors import Floors
-from tailrace_worker.work import Work
+from tailrace_worker.work import PINNED, Work
 
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
 """Columns of a claimed row, as claim.sql returns them."""
@@ -107,6 +107,7 @@ class Exchange:
                 "claim": ("claim_batch", "claim_ids", "claim_suspect"),
                 "finish": ("drop_leases", "finish_batch", "finish_mixed", "settle", "save"),
                 "floors": ("look", "gaps"),
+                "session": ("set_local",),
             }.items()
             for name in names
         }
@@ -125,7 +126,8 @@ class Exchange:
         conn, began, ok = self.work.conn, boot(), False
         self._sent = []
         try:
-            alone = not (ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look)
+            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look
+            alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
             got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
             ok = True
         finally:
@@ -146,6 +148,8 @@ class Exchange:
         claims: list[tuple[int, list[Row]]] = []
         try:
             async with conn.pipeline(), conn.transaction():
+                if self.work.pooled:
+                    await self._send(conn, "set_local", settings_of(PINNED))
                 await self._write(conn, ask.flush, got, readers)
                 if ask.suspect:
                     token = self._expect()

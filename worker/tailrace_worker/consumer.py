@@ -129,8 +129,8 @@ class Consumer:
     # ---- the loop ----------------------------------------------------------------------------------------------------
     async def load(self) -> None:
         """Begin where the queue's workers are."""
-        async with self.work.lock:
-            conn, blocks, now = self.work.conn, self.work.database.blocks, boot()
+        async with self.work.lock, self.work.settled() as conn:
+            blocks, now = self.work.database.blocks, boot()
             await conn.execute(blocks["lease.know_queue"], {"queue": self.queue})
             for priority, run_at, ident in await (
                 await conn.execute(blocks["floors.stored_floors"], {"queue": self.queue})
