@@ -15,7 +15,7 @@ import psycopg
 from tests.rig.processes import WorkerProcess
 from tests.rig.servers import RigDatabase
 
-SECONDS_A_JOB = 0.1
+SECONDS_A_JOB = 0.2
 BACKLOG = 300
 LOOK_SECONDS = 0.1
 
@@ -30,6 +30,7 @@ class Feeder:
             database: Where to enqueue.
         """
         self.database = database
+        self.backlog = BACKLOG
         self.ids: list[int] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
@@ -57,7 +58,7 @@ class Feeder:
                            select count(*) from (select from tailrace.job where token is null and task = 'work'
                                                  and run_at <= now() limit %(backlog)s) w)) g,
                          lateral tailrace.enqueue('chaos', 'work', jsonb_build_object('seconds', %(seconds)s + 0 * g)) e"""
-        rows = conn.execute(statement, {"backlog": BACKLOG, "seconds": SECONDS_A_JOB}).fetchall()
+        rows = conn.execute(statement, {"backlog": self.backlog, "seconds": SECONDS_A_JOB}).fetchall()
         self.ids.extend(int(str(ident)) for (ident,) in rows)
 
 

@@ -55,6 +55,10 @@ class Ledger:
         """Return how many lines there are of a kind."""
         return int(self.database.value("select count(*) from public.ledger where what = %s and task = %s", [what, task]))
 
+    def ended(self, task: str) -> int:
+        """Return how many jobs of a task have ended, however often."""
+        return int(self.database.value("select count(distinct job) from public.ledger where what = 'end' and task = %s", [task]))
+
     def runs(self) -> list[Run]:
         """Return all runs in the order of their starts."""
         lines = self.database.query(

@@ -19,6 +19,8 @@ class Length:
         outage: How long the server is away.
         losing: How long answers are lost.
         locking: How long an application holds its locks.
+        back: The part of the throughput before a fault that must be back…
+        back_seconds: …so soon after its end. Short runs share the machine with other tests, and allow for that.
         quick_lease: Of the workers in all other faults.
         quick_reaper: Their reaper's interval.
     """
@@ -29,12 +31,14 @@ class Length:
     outage: float
     losing: float
     locking: float
+    back: float
+    back_seconds: float
     quick_lease: float = 3.0
     quick_reaper: float = 1.0
 
 
-SHORT = Length(lease=3, reaper=1, frozen=6, outage=10, losing=8, locking=15)
-FULL = Length(lease=60, reaper=15, frozen=90, outage=90, losing=60, locking=60)
+SHORT = Length(lease=3, reaper=1, frozen=6, outage=10, losing=8, locking=15, back=0.8, back_seconds=15)
+FULL = Length(lease=60, reaper=15, frozen=90, outage=90, losing=60, locking=60, back=0.95, back_seconds=10)
 
 
 def chosen() -> Length:

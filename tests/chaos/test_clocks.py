@@ -40,7 +40,8 @@ def test_the_servers_clock_is_set(
     eventually(lambda: abs(float(trial.database.value(now)) - trial.ledger.now() - seconds) < 5, 10, what="the new time")
     trial.over()
     lost = trial.count("dead")
-    clock.set(0)  # so that jobs whose time had moved away fall due
+    if seconds < 0:
+        clock.set(0)  # so that jobs whose time had moved away fall due
     verdict = trial.verdict(f"server's clock set {seconds:+d} s")
     assert lost == 0
     assert trial.ledger.count("start", "work") == verdict.jobs

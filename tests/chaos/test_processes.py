@@ -31,12 +31,17 @@ def test_a_worker_that_stands_still_with_buffered_jobs(trial: Trial) -> None:
     eventually(
         lambda: len(trial.ledger.database.query(started)) == 2 and trial.database.value(taken), again, what="the take-over"
     )
-    eventually(lambda: trial.ledger.count("end", "quick") == len(quick), 30, what="the jobs that it had buffered")
+    eventually(lambda: trial.ledger.ended("quick") == len(quick), 30, what="the jobs that it had buffered")
+    went_on = trial.ledger.now()
     frozen.cont()
     trial.over()
     eventually(lambda: frozen.metric("tailrace_fenced_writes_total") >= 1, 20, what="a refused write")
     verdict = trial.verdict("worker stopped (SIGSTOP) with buffered jobs, then SIGCONT", excused=[frozen.pid])
-    assert trial.ledger.count("start", "quick") == len(quick)
+    batch = [run for run in trial.ledger.runs() if run.task in ("quick", "freeze")]
+    assert not [run for run in batch if run.pid == frozen.pid and run.began > went_on]
+    # What had ended there and was not reported yet ran again, as what ran; nothing else did.
+    again_run = [run for run in batch if sum(other.job == run.job for other in batch) > 1 and run.pid != frozen.pid]
+    assert all(any(o.pid == frozen.pid and o.job == run.job for o in batch) for run in again_run)
     assert trial.ledger.count("start", "freeze") == 2
     assert trial.count("succeeded") == verdict.jobs
     assert job not in quick
