@@ -37,8 +37,8 @@ class Ask:
 
     Attributes:
         flush: Outcomes to write.
-        jobs: How many jobs to claim above the floors.
-        ids: Jobs to claim by id.
+        jobs: How many jobs to claim, of `ids` where there are any, else above the floors.
+        ids: Jobs to choose from: found below the floors, and perhaps taken or locked by others meanwhile.
         suspect: Claim one job that was lost before.
         look: Look past the floors too: unknown priorities, bounded slices, what falls due next.
     """
@@ -52,7 +52,12 @@ class Ask:
     @property
     def claims(self) -> bool:
         """Whether it takes anything."""
-        return bool(self.jobs or self.ids or self.suspect)
+        return bool(self.jobs or self.suspect)
+
+    @property
+    def scans(self) -> bool:
+        """Whether it claims above the floors, so that nothing found there means that nothing is due."""
+        return bool(self.jobs and not self.ids)
 
 
 @dataclass
@@ -158,11 +163,11 @@ class Exchange:
                 if ask.ids:
                     token = self._expect()
                     claims.append((token, got.by_id))
-                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids)})))
-                if ask.jobs > len(ask.ids):
+                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids), "n": ask.jobs})))
+                elif ask.jobs:
                     token = self._expect()
                     claims.append((token, got.rows))
-                    readers.append((got.rows, await self._claim(conn, token, ask.jobs - len(ask.ids), now)))
+                    readers.append((got.rows, await self._claim(conn, token, ask.jobs, now)))
                 if ask.look:
                     known = {**self._common, "priorities": self.floors.known}
                     readers.append((got.looked, await self._send(conn, "look", known)))
