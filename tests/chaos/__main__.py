@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         records.touch()
         env = {**os.environ, RECORDS: str(records), VARIABLE: "short" if short else "full"}
         places = ["tests/chaos", *(f"tests/worker/{name}" for name in SINGLE)]
-        command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:randomly", *(rest or places)]
+        command = [sys.executable, "-m", "pytest", "-rs", "-v", "-p", "no:randomly", *(rest or places)]
         status = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
         found = [json.loads(line) for line in records.read_text().splitlines()]
     print(table(found))

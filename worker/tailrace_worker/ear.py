@@ -179,7 +179,7 @@ class Ear:
                 log.debug("listener away: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
                 self._broken.set()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-                pause = min(10.0, pause * 2)
+                pause = min(5.0, pause * 2)
         self.reconnects += 1
         log.info("listening again", extra={"event": Event.LISTENER_BACK})
         if self.on_back is not None:

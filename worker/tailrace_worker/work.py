@@ -53,7 +53,8 @@ _USELESS: Final = (
 _ENDED: Final = ("08", "57P", "25P03", "25P04")
 """SQLSTATEs (or their beginnings) after which the server closes the session: its farewell comes before the end of the stream."""
 
-_PAUSE_SECONDS = (0.1, 15.0)
+_PAUSE_SECONDS = (0.1, 5.0)
+"""The first and the longest pause between two tries to connect: after an outage of any length work goes on within 10 s."""
 _HURRY_SECONDS = 0.5
 
 
