@@ -86,7 +86,7 @@ def overlaps(runs: Iterable[Run], deaths: Mapping[int, float]) -> list[tuple[Run
     of_job: dict[int, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda r: r.began):
         of_job[run.job].append(run)
-    found = []
+    found: list[tuple[Run, Run]] = []
     for mine in of_job.values():
         for n, first in enumerate(mine):
             until = min(first.ended, deaths.get(first.pid, inf))

@@ -17,7 +17,7 @@ STEADY = 0.8
 
 
 def test_answers_to_commits_are_lost(trial: Trial) -> None:
-    """FQ-13, FQ-21, GW-01, d2: one pipeline in fifty is committed and nobody hears of it; every job runs once all the same."""
+    """FQ-21, GW-01, d2: one pipeline in fifty is committed and nobody hears of it; every job runs once all the same."""
     proxy = LossyProxy(trial.database.dsn)
     try:
         trial.dsn = proxy.dsn

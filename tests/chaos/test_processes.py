@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.chaos.frozen_claim import JOBS
 from tests.chaos.trial import Trial
 from tests.rig.processes import StartProcess
@@ -101,6 +103,11 @@ def test_a_blocked_event_loop(trial: Trial) -> None:
     assert trial.database.query("select job_id, reason from tailrace.dead_letter") == [(job, "timeout")]
 
 
+def runs(trial: Trial, n: int) -> bool:
+    """Whether the n-th run of the gated job has begun."""
+    return trial.ledger.count("start", "gated") == n
+
+
 def test_twelve_drains_of_one_long_job(trial: Trial) -> None:
     """BF-35, engine rule 3: ten interruptions cost nothing, the others an attempt each; then it ends."""
     trial.load()
@@ -109,7 +116,7 @@ def test_twelve_drains_of_one_long_job(trial: Trial) -> None:
     row = "select attempts, interrupted from tailrace.job where id = %s"
     for n in range(1, DRAINS + 1):
         worker = trial.worker("--queue", "held=1", "--drain-timeout-seconds", "0.2")
-        eventually(lambda n=n: trial.ledger.count("start", "gated") == n, 40, what=f"run {n}")
+        eventually(partial(runs, trial, n), 40, what=f"run {n}")
         worker.terminate()
         assert worker.wait(20) == 0
         trial.crew.deaths[worker.pid] = trial.ledger.now()

@@ -34,7 +34,7 @@ def test_a_locked_row_of_a_running_job_keeps_only_itself(scene: Scene, task: str
 
 
 def test_locked_waiting_jobs_keep_only_themselves(scene: Scene) -> None:
-    """BF-16, CJ-12: an application holds hundreds of waiting rows that a rescan finds again and again: new jobs go on at once."""
+    """BF-16: an application holds hundreds of waiting rows that a rescan finds again and again: new jobs go on at once."""
     scene.database.query("select tailrace.hold_queue('faults')")
     held = scene.fill("quick", 400)
     worker = scene.worker("--slots", "1", lease=LONG_LEASE)
