@@ -18,7 +18,7 @@ PG15 := /usr/lib/postgresql/15/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test test-embedded test-postgresql-15 demo bench docs requirements clean
+.PHONY: help setup lint format test test-embedded test-postgresql-15 chaos demo bench docs requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ test-postgresql-15: setup
 	else \
 		echo "PostgreSQL 15: left out, since this machine has no $(PG15)/postgres"; \
 	fi
+
+chaos: setup ## every fault at full length under load; writes docs/explanation/reliability.md
+	@$(PY) -m tests.chaos $(CHAOS)
 
 demo: setup ## 2,000 webhook deliveries, a killed worker, and a ledger that adds up
 	@$(PY) -m examples.webhooks.demo

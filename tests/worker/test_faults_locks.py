@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -29,6 +31,25 @@ def test_a_locked_row_of_a_running_job_keeps_only_itself(scene: Scene, task: str
     eventually(lambda: scene.row(held) != (True, 1, 0, 0), PATIENCE, what="the end of the locked job")
     assert worker.metric("tailrace_fenced_writes_total") == 0
     assert [line.attempt for line in scene.lines("start", held)][:1] == [1]
+
+
+def test_locked_waiting_jobs_keep_only_themselves(scene: Scene) -> None:
+    """BF-16: an application holds hundreds of waiting rows that a rescan finds again and again: new jobs go on at once."""
+    scene.database.query("select tailrace.hold_queue('faults')")
+    held = scene.fill("quick", 400)
+    worker = scene.worker("--slots", "1", lease=LONG_LEASE)
+    with scene.database.connect(autocommit=False) as conn:
+        conn.execute("select from tailrace.job where id = any(%s) for update", [held])
+        scene.database.query("select tailrace.resume_queue('faults')")
+        began = time.monotonic()
+        for _ in range(30):
+            job = scene.enqueue("quick")
+            scene.wait_line("start", job)
+        assert time.monotonic() - began < 10
+        conn.rollback()
+    scene.wait_gone()
+    assert worker.metric("tailrace_fenced_writes_total") == 0
+    assert len(scene.lines("start")) == len(held) + 30
 
 
 def test_a_locked_dead_letter_keeps_only_its_job(scene: Scene) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.db import AsyncConnection, Jsonb
+from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Flush, Outbox, Outcome
 from tailrace_worker.floors import Floors
-from tailrace_worker.work import Work
+from tailrace_worker.work import PINNED, Work
 
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
 """Columns of a claimed row, as claim.sql returns them."""
@@ -37,8 +37,8 @@ class Ask:
 
     Attributes:
         flush: Outcomes to write.
-        jobs: How many jobs to claim above the floors.
-        ids: Jobs to claim by id.
+        jobs: How many jobs to claim, of `ids` where there are any, else above the floors.
+        ids: Jobs to choose from: found below the floors, and perhaps taken or locked by others meanwhile.
         suspect: Claim one job that was lost before.
         look: Look past the floors too: unknown priorities, bounded slices, what falls due next.
     """
@@ -52,7 +52,12 @@ class Ask:
     @property
     def claims(self) -> bool:
         """Whether it takes anything."""
-        return bool(self.jobs or self.ids or self.suspect)
+        return bool(self.jobs or self.suspect)
+
+    @property
+    def scans(self) -> bool:
+        """Whether it claims above the floors, so that nothing found there means that nothing is due."""
+        return bool(self.jobs and not self.ids)
 
 
 @dataclass
@@ -107,6 +112,7 @@ class Exchange:
                 "claim": ("claim_batch", "claim_ids", "claim_suspect"),
                 "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
+                "session": ("set_local",),
             }.items()
             for name in names
         }
@@ -125,7 +131,8 @@ class Exchange:
         conn, began, ok = self.work.conn, boot(), False
         self._sent = []
         try:
-            alone = not (ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look)
+            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look
+            alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
             got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
             ok = True
         finally:
@@ -146,6 +153,8 @@ class Exchange:
         claims: list[tuple[int, list[Row]]] = []
         try:
             async with conn.pipeline(), conn.transaction():
+                if self.work.pooled:
+                    await self._send(conn, "set_local", settings_of(PINNED))
                 await self._write(conn, ask.flush, got, readers)
                 if ask.suspect:
                     token = self._expect()
@@ -154,11 +163,11 @@ class Exchange:
                 if ask.ids:
                     token = self._expect()
                     claims.append((token, got.by_id))
-                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids)})))
-                if ask.jobs > len(ask.ids):
+                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids), "n": ask.jobs})))
+                elif ask.jobs:
                     token = self._expect()
                     claims.append((token, got.rows))
-                    readers.append((got.rows, await self._claim(conn, token, ask.jobs - len(ask.ids), now)))
+                    readers.append((got.rows, await self._claim(conn, token, ask.jobs, now)))
                 if ask.look:
                     known = {**self._common, "priorities": self.floors.known}
                     readers.append((got.looked, await self._send(conn, "look", known)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tailrace_worker import intake, mend, results
 from tailrace_worker.agenda import ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
-from tailrace_worker.claim import Ask, Exchange, Got
+from tailrace_worker.claim import ID, Ask, Exchange, Got
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
@@ -130,8 +130,8 @@ class Consumer:
     # ---- the loop ----------------------------------------------------------------------------------------------------
     async def load(self) -> None:
         """Begin where the queue's workers are."""
-        async with self.work.lock:
-            conn, blocks, now = self.work.conn, self.work.database.blocks, boot()
+        async with self.work.lock, self.work.settled() as conn:
+            blocks, now = self.work.database.blocks, boot()
             await conn.execute(blocks["lease.know_queue"], {"queue": self.queue})
             for priority, run_at, ident in await (
                 await conn.execute(blocks["floors.stored_floors"], {"queue": self.queue})
@@ -153,13 +153,13 @@ class Consumer:
             if ask is None:
                 await self._sleep(now)
                 continue
-            notified = self.agenda.notified and ask.claims
-            self.agenda.notified = self.agenda.notified and not ask.claims
+            notified = self.agenda.notified and ask.scans
+            self.agenda.notified = self.agenda.notified and not ask.scans
             got = await self._send(ask)
             if got is None:
                 continue
             self._received(ask, got, notified=notified)
-            if ask.claims:
+            if ask.scans or got.jobs:  # stragglers that others took or lock say nothing of what lies above
                 await self._idle_or_busy(ask, got, notified=notified)
             if got.jobs:
                 await asyncio.sleep(0)
@@ -174,9 +174,9 @@ class Consumer:
         look = jobs > 0 and agenda.look_now(now)
         suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
         jobs -= suspect
-        ids: list[int] = []
-        while self.stragglers and len(ids) < jobs:
-            ids.append(self.stragglers.popleft())
+        ids = list(self.stragglers) if jobs > 0 else []  # all at once: those that others lock are passed over
+        if ids:
+            self.stragglers.clear()
         self._flush_at = 0.0
         return Ask(self.take_outcomes(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
 
@@ -262,10 +262,13 @@ class Consumer:
             self.handed_back += intake.take(self, got)
             if self.draining:  # it was on its way when the worker was told to stop
                 self.handed_back += intake.give_back_all(self.lanes)
+        if ask.ids and len(got.by_id) >= ask.jobs:
+            taken = {row[ID] for row in got.by_id}
+            self.stragglers.extendleft(i for i in reversed(ask.ids) if i not in taken)
         if ask.suspect and not got.suspects:
             self.agenda.suspect_at = None
         if ask.look:
-            short = len(got.rows) < ask.jobs - len(ask.ids)
+            short = ask.scans and len(got.rows) < ask.jobs
             self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
         if notified and not got.jobs:
             self.rescan.near()

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from tailrace.db import AsyncConnection, Database, OperationalError, errors, sql
+from tailrace.db import AsyncConnection, Database, OperationalError, asettled, errors, is_pooled, sql
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.clock import boot
@@ -23,6 +23,9 @@ from tailrace_worker.work import PINNED
 
 log = logging.getLogger("tailrace.worker")
 T = TypeVar("T")
+
+SESSION = {**PINNED, "lock_timeout": "0", "synchronous_commit": "off"}
+"""Its settings: it waits for locks of other workers' floors, off the hot path, and may lose the last of them."""
 
 PING_SECONDS = 30.0
 """How often a silent connection is asked whether it still lives: a dropped link says nothing by itself."""
@@ -44,6 +47,7 @@ class Ear:
     def __init__(self, database: Database, *, heard: Callable[[str], None], listen: bool = True) -> None:
         self.database, self.heard, self.listening = database, heard, listen
         self.channel = ""
+        self.deaf = False  # behind a pooler notifications reach whoever has the server session at that moment
         self.reconnects = 0
         self.used = 0.0
         self._conn: AsyncConnection | None = None
@@ -60,15 +64,14 @@ class Ear:
         Raises:
             TailraceError: The server cannot be reached.
         """
-        conn = await self.database.aconnect(
-            options={**PINNED, "lock_timeout": "0", "synchronous_commit": "off"}, role="listen", direct=True
-        )
+        conn = await self.database.aconnect(options=SESSION, role="listen", direct=True)
         self._opening = conn
         try:
             row = await (await conn.execute(self.database.blocks["wake.channel"], {"schema": self.database.schema})).fetchone()
             self.channel = row[0] if row else ""
             conn.add_notify_handler(lambda n: self.heard(n.payload))
-            if self.listening and self.channel:
+            self._judge(conn)
+            if self.listening and self.channel and not self.deaf:
                 await conn.execute(sql.SQL("listen {}").format(sql.Identifier(self.channel)))
         except BaseException:
             await conn.close()
@@ -82,6 +85,14 @@ class Ear:
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Await something on this connection for a while; then hang up, which makes it fail: nothing is cancelled."""
         return await bounded(self._conn, work, seconds)
+
+    def _judge(self, conn: AsyncConnection) -> None:
+        """Tell whether this connection can listen, and say so when it cannot."""
+        deaf = is_pooled(conn) and not self.database.knows_direct
+        if deaf and self.listening and not self.deaf:
+            fields = {"event": Event.LISTENER_POOLED}
+            log.warning("%s is a pooler: polling only; set TAILRACE_DIRECT_DATABASE_URL", self.database.address, extra=fields)
+        self.deaf = deaf
 
     def hang_up(self) -> None:
         """Break the connection under whoever waits for it."""
@@ -168,7 +179,7 @@ class Ear:
                 log.debug("listener away: %s", type(error).__name__, extra={"event": Event.DATABASE_AWAY})
                 self._broken.set()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-                pause = min(10.0, pause * 2)
+                pause = min(5.0, pause * 2)
         self.reconnects += 1
         log.info("listening again", extra={"event": Event.LISTENER_BACK})
         if self.on_back is not None:
@@ -197,7 +208,8 @@ class Ear:
         began, ok = boot(), False
         try:
             async with self.lent() as conn:
-                cursor = await conn.cursor(binary=True).execute(self.database.blocks[block], params, prepare=True)
+                async with asettled(conn, self.database.blocks, SESSION):
+                    cursor = await conn.cursor(binary=True).execute(self.database.blocks[block], params, prepare=True)
                 rows = await cursor.fetchall() if cursor.description else []
             ok = True
         finally:

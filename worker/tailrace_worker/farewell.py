@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tailrace.db import Jsonb, errors
+from tailrace.db import Jsonb, errors, settled
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker import endings, results
@@ -56,7 +56,8 @@ def _write(parts: Parts, said: list[dict[str, Any]], written: threading.Event) -
     database = parts.database
     try:
         with database.connect(direct=True, role="heartbeat", options=_SESSION) as conn:
-            conn.execute(database.blocks["finish.settle"], {"worker": parts.worker, "outcomes": Jsonb(said)})
+            with settled(conn, database.blocks, _SESSION):
+                conn.execute(database.blocks["finish.settle"], {"worker": parts.worker, "outcomes": Jsonb(said)})
             written.set()
             conn.execute(database.blocks["lease.leave"], {"worker": parts.worker})
     except (TailraceError, errors.Error, OSError) as error:

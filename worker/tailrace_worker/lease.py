@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.db import Connection, Database, Jsonb, OperationalError, errors
+from tailrace.db import Connection, Database, Jsonb, OperationalError, errors, settled
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.clock import boot
@@ -98,6 +98,7 @@ class Heartbeat(threading.Thread):
         self.certain_until = 0.0
         self.failures = 0
         self._conn: Connection | None = None
+        self._session: dict[str, str] = {}
         self._guard = threading.Lock()  # whoever hangs up keeps this thread from closing the connection meanwhile
         self._asked_at: float | None = None
         self._said, self._say_at = "", 0.0
@@ -223,17 +224,19 @@ class Heartbeat(threading.Thread):
 
     def _ask(self, known: list[int], changes: dict[str, Any]) -> dict[str, Any]:
         if self._conn is None or self._conn.closed:
-            timeout = f"{patience(self.lease_seconds):.0f}s"
-            self._conn = self._database.connect(direct=True, role="heartbeat", options={**_SESSION, "statement_timeout": timeout})
+            self._session = {**_SESSION, "statement_timeout": f"{patience(self.lease_seconds):.0f}s"}
+            self._conn = self._database.connect(direct=True, role="heartbeat", options=self._session)
         params = {"worker": self._worker, "known": known, "changes": Jsonb(changes)}
         self._asked_at = boot()
         try:
-            row = self._conn.execute(self._database.blocks["lease.beat"], params).fetchone()
+            with settled(self._conn, self._database.blocks, self._session):
+                answer = self._conn.execute(self._database.blocks["lease.beat"], params)
+            row = answer.fetchone()
         finally:
             self.operations.note(["beat"], boot() - self._asked_at, ok=sys.exception() is None)
             self._asked_at = None
-        answer = row[0] if row else {}
-        return json.loads(answer) if isinstance(answer, str) else dict(answer or {})
+        told = row[0] if row else {}
+        return json.loads(told) if isinstance(told, str) else dict(told or {})
 
     def _close(self) -> None:
         with self._guard:

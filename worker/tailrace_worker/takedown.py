@@ -72,6 +72,7 @@ async def _turn(lock: Turns, part: Work | Ear) -> bool:
 
 async def _leave(parts: Parts) -> None:
     blocks = parts.database.blocks
-    for consumer in parts.consumers:
-        await parts.work.conn.execute(blocks["wake.drop_waiter"], {"queue": consumer.queue, "worker": parts.worker})
-    await parts.work.conn.execute(blocks["lease.leave"], {"worker": parts.worker})
+    async with parts.work.settled() as conn:
+        for consumer in parts.consumers:
+            await conn.execute(blocks["wake.drop_waiter"], {"queue": consumer.queue, "worker": parts.worker})
+        await conn.execute(blocks["lease.leave"], {"worker": parts.worker})

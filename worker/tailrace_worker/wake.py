@@ -60,12 +60,12 @@ class Waiter:
         Returns:
             Whether the row is new, so that one more claim must follow.
         """
-        if not self.enabled or self.registered:
+        if not self.enabled or self._ear.deaf or self.registered:
             return False
         async with self._work.lock:
-            conn = self._work.conn
-            await conn.execute(self._blocks["wake.register_waiter"], self._params, prepare=True)
-            self.registered_until = boot() + RENEW_SECONDS
+            async with self._work.settled() as conn:
+                await conn.execute(self._blocks["wake.register_waiter"], self._params, prepare=True)
+            self.registered_until = boot() + RENEW_SECONDS  # committed: only now the snapshot tells who can have missed it
             row = await (await conn.execute(self._blocks["wake.snapshot"], prepare=True)).fetchone()
         open_now = in_progress(row[0]) if row else set()
         if open_now:
@@ -99,8 +99,8 @@ class Waiter:
     async def forget(self) -> None:
         """Remove the row."""
         self.registered_until = 0.0
-        async with self._work.lock:
-            await self._work.conn.execute(self._blocks["wake.drop_waiter"], self._params, prepare=True)
+        async with self._work.lock, self._work.settled() as conn:
+            await conn.execute(self._blocks["wake.drop_waiter"], self._params, prepare=True)
 
     def stop(self) -> None:
         """End the watch."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from tailrace.db import AsyncConnection, Database, OperationalError, errors
+from tailrace.db import AsyncConnection, Database, OperationalError, asettled, errors, is_pooled
 from tailrace.errors import DatabaseUnavailable, TailraceError
 from tailrace.names.events import Event
 from tailrace_worker.operations import Operations
@@ -34,7 +34,8 @@ PINNED: Final = {
     "idle_in_transaction_session_timeout": "60s",
     "idle_session_timeout": "0",
 }
-"""Session settings of the work and rescan connections. The limits overrule those of the role: ours are known to fit."""
+"""Settings of the work and rescan connections: from the start, or of each transaction behind a pooler. The limits overrule
+those of the role: ours are known to fit."""
 
 BROKEN: Final = (OperationalError, DatabaseUnavailable, errors.InterfaceError)
 """What a lost or refusing server raises. LockNotAvailable and the like are OperationalErrors too: see `lost`."""
@@ -52,7 +53,8 @@ _USELESS: Final = (
 _ENDED: Final = ("08", "57P", "25P03", "25P04")
 """SQLSTATEs (or their beginnings) after which the server closes the session: its farewell comes before the end of the stream."""
 
-_PAUSE_SECONDS = (0.1, 15.0)
+_PAUSE_SECONDS = (0.1, 5.0)
+"""The first and the longest pause between two tries to connect: after an outage of any length work goes on within 10 s."""
 _HURRY_SECONDS = 0.5
 
 
@@ -102,6 +104,17 @@ class Work:
         if self._conn is None:
             raise DatabaseUnavailable("the work connection is not open")
         return self._conn
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the session is one transaction long: it keeps no settings and no prepared statements."""
+        return self._conn is not None and is_pooled(self._conn)
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[AsyncConnection]:
+        """The session for one transaction's statements, under our settings also behind a pooler; `lock` must be held."""
+        async with asettled(self.conn, self.database.blocks, PINNED):
+            yield self.conn
 
     async def open(self) -> None:
         """Connect once.

@@ -18,6 +18,7 @@ from tailrace.db.connection import (
     DatabaseError,
     OperationalError,
 )
+from tailrace.db.pooled import asettled, is_pooled, settings_of, settled
 from tailrace.db.refusals import translate, translated
 from tailrace.db.statements import Blocks, Statement, arun, run
 
@@ -35,8 +36,12 @@ __all__ = [
     "Statement",
     "TransactionStatus",
     "arun",
+    "asettled",
     "errors",
+    "is_pooled",
     "run",
+    "settings_of",
+    "settled",
     "sql",
     "translate",
     "translated",

@@ -35,6 +35,7 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 
 # PgBouncer's answer to a start-up parameter that it does not pass on (SQLSTATE 08P01).
 _REFUSED_BY_POOLER: Final = "unsupported startup parameter"
+_LENT: Final = "session.lent"
 
 
 class Database:
@@ -97,6 +98,11 @@ class Database:
         return "" if self._url is None else self._url.get_secret_value()
 
     @property
+    def knows_direct(self) -> bool:
+        """Whether a way past a pooler was given; what answers there is taken for the server itself."""
+        return self._direct_url is not None
+
+    @property
     def address(self) -> str:
         """host:port/dbname for messages; never a user or a password."""
         try:
@@ -118,7 +124,8 @@ class Database:
     ) -> Connection:
         """Open a connection: READ COMMITTED, READ WRITE, time zone UTC, UTF-8.
 
-        Behind a pooler that refuses start-up settings the session has none of `options` and prepares no statement.
+        Behind a pooler the session has none of `options` and prepares no statement: see `pooled`, whose `settled` gives a
+        transaction its settings. A pooler is known by its refusal of start-up settings, or by what it does to them.
 
         Args:
             autocommit: Whether each statement commits by itself.
@@ -133,15 +140,27 @@ class Database:
         with translated(self.address):
             try:
                 info = self._complete(direct=direct, role=role, options=options, session=True)
-                conn: Connection = psycopg.Connection.connect(info, autocommit=autocommit)
+                conn: Connection = psycopg.Connection.connect(info, autocommit=True)
             except OperationalError as exc:
                 if _REFUSED_BY_POOLER not in str(exc):
                     raise
                 info = self._complete(direct=direct, role=role, options=None, session=False)
-                conn = psycopg.Connection.connect(info, autocommit=autocommit, prepare_threshold=None)
-            conn.isolation_level = IsolationLevel.READ_COMMITTED
-            conn.read_only = False
+                conn = psycopg.Connection.connect(info, autocommit=True, prepare_threshold=None)
+            try:
+                if self._may_be_lent(conn, direct=direct):
+                    asked = conn.execute(self.blocks[_LENT], {"pid": conn.info.backend_pid}, prepare=False)
+                    conn.prepare_threshold = None if asked.fetchone() != (False,) else conn.prepare_threshold
+                conn.isolation_level = IsolationLevel.READ_COMMITTED
+                conn.read_only = False
+                conn.autocommit = autocommit
+            except BaseException:
+                conn.close()
+                raise
             return conn
+
+    def _may_be_lent(self, conn: Connection | AsyncConnection, *, direct: bool) -> bool:
+        """Whether to ask: a pooler that refused is known, and the direct way is taken for what it is called."""
+        return conn.prepare_threshold is not None and not (direct and self.knows_direct)
 
     async def aconnect(
         self, *, autocommit: bool = True, direct: bool = False, options: Mapping[str, str] | None = None, role: str = "work"
@@ -161,14 +180,22 @@ class Database:
         async with translated(self.address):
             try:
                 info = self._complete(direct=direct, role=role, options=options, session=True)
-                conn: AsyncConnection = await psycopg.AsyncConnection.connect(info, autocommit=autocommit)
+                conn: AsyncConnection = await psycopg.AsyncConnection.connect(info, autocommit=True)
             except OperationalError as exc:
                 if _REFUSED_BY_POOLER not in str(exc):
                     raise
                 info = self._complete(direct=direct, role=role, options=None, session=False)
-                conn = await psycopg.AsyncConnection.connect(info, autocommit=autocommit, prepare_threshold=None)
-            await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            await conn.set_read_only(False)
+                conn = await psycopg.AsyncConnection.connect(info, autocommit=True, prepare_threshold=None)
+            try:
+                if self._may_be_lent(conn, direct=direct):
+                    asked = await conn.execute(self.blocks[_LENT], {"pid": conn.info.backend_pid}, prepare=False)
+                    conn.prepare_threshold = None if await asked.fetchone() != (False,) else conn.prepare_threshold
+                await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
+                await conn.set_read_only(False)
+                await conn.set_autocommit(autocommit)
+            except BaseException:
+                await conn.close()
+                raise
             return conn
 
     # ---- pools of producers ------------------------------------------------------------------------------------------

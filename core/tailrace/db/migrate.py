@@ -18,10 +18,11 @@ from pydantic import SecretStr
 
 from tailrace.db.connection import Connection, Database
 from tailrace.db.migration_files import MIGRATIONS, Migration
+from tailrace.db.pooled import is_pooled
 from tailrace.db.refusals import translate
 from tailrace.db.statements import Blocks, Statement, run
 from tailrace.db.versions import REQUIRED, Applied, acheck, applied_migrations, check, find_table_statement, schema_version
-from tailrace.errors import Conflict, DatabaseUnavailable, TailraceError
+from tailrace.errors import Conflict, DatabaseUnavailable, InvalidOption, TailraceError
 from tailrace.names.events import Event
 
 __all__ = ["REQUIRED", "Applied", "acheck", "check", "migrate", "pending", "printed", "schema_version"]
@@ -54,12 +55,19 @@ def migrate(
     Raises:
         Conflict: An applied file differs from this release's, or a lock was not to be had in time.
         DatabaseUnavailable: No connection.
+        InvalidOption: The address is that of a pooler, and no direct one is known.
         TailraceError: A step failed; nothing of it was kept.
     """
     place = database if isinstance(database, Database) else Database(url=SecretStr(database), schema=schema)
     with place.connect(direct=True, role="migrate") as conn:
         if not _missing(conn, place, until=until, migrations=migrations):
             return []
+        if is_pooled(conn) and not place.knows_direct:
+            raise InvalidOption(
+                f"{place.address} is a pooler, which cannot hold the migrator's lock",
+                field="direct_database_url",
+                hint="Set TAILRACE_DIRECT_DATABASE_URL to the address of the server itself",
+            )
         _become_the_only_one(conn, place, deadline=time.monotonic() + wait_seconds)
         _prepare(conn, place)
         todo = _missing(conn, place, until=until, migrations=migrations)

@@ -187,7 +187,7 @@ async def _asend(conn: psycopg.AsyncConnection[Any], statement: Statement[T]) ->
 
 def _may_send_again(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Whether nothing of a transaction was lost: a plan kept over a migration ("cached plan must not change") harms once."""
-    return conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE
+    return conn.autocommit and conn.prepare_threshold is not None and conn.info.transaction_status == TransactionStatus.IDLE
 
 
 def _raise_translated(exc: psycopg.Error, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> NoReturn:

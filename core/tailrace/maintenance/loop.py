@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from tailrace.db import Connection, Database, Statement, errors, run
 from tailrace.errors import DatabaseUnavailable, TailraceError
-from tailrace.maintenance.routine import Counters, NoCounters, Routine, RoutineResult, Tick
+from tailrace.maintenance.routine import SESSION, Counters, NoCounters, Routine, RoutineResult, Tick
 from tailrace.maintenance.stand_in import Seen, StandIn
 from tailrace.names.events import Event
 
@@ -25,7 +25,6 @@ __all__ = ["Loop", "Runner", "run_forever", "run_once"]
 log: Final = logging.getLogger("tailrace.maintenance")
 
 _FAULTS: Final = (TailraceError, errors.Error, OSError)
-_OPTIONS: Final = {"lock_timeout": "500ms", "statement_timeout": "60s", "jit": "off"}
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
@@ -262,7 +261,7 @@ def run_forever(
 
 
 def _connect(database: Database) -> Connection:
-    return database.connect(role="maintain", options=_OPTIONS)
+    return database.connect(role="maintain", options=SESSION)
 
 
 @contextmanager

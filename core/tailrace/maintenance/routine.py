@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from tailrace.db import Connection, Database, Statement, run
+from tailrace.db import Connection, Database, Statement, run, settled
 from tailrace.errors import InvalidOption
 
 __all__ = ["Counters", "NoCounters", "Routine", "RoutineResult", "Tick", "Verdict", "check_interval"]
 
 Verdict = Literal["ok", "error", "skipped", "dry_run"]
+SESSION: Final = {
+    "lock_timeout": "500ms",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "5s",
+    "jit": "off",
+}
+"""Settings of a connection that runs routines; a maintainer that stands still must hold nothing for long."""
+
 MIN_INTERVAL_SECONDS: Final = 1.0
 LONGEST_INTERVAL_SECONDS: Final = 86_400.0
 
@@ -123,7 +131,8 @@ class Tick:
         def read(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
             return dict(rows[0][0])
 
-        report = run(self.conn, Statement(self.database.blocks[f"maintenance.{block}"], params, read))
+        with settled(self.conn, self.database.blocks, SESSION):
+            report = run(self.conn, Statement(self.database.blocks[f"maintenance.{block}"], params, read))
         self.locked = bool(report.get("locked"))
         return None if self.locked else report
 

@@ -51,6 +51,9 @@ class Event(StrEnum):
     LISTENER_BACK = "listener_back"
     """The connection that listens for wake-ups was made again."""
 
+    LISTENER_POOLED = "listener_pooled"
+    """Behind a pooler and without a direct address nothing can be heard: the worker finds its jobs by polling."""
+
     BEAT_FAILED = "beat_failed"
     """A heartbeat could not renew the lease; it is tried again."""
 

@@ -35,7 +35,7 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
   when key is not null then jsonb_build_object('tenant', tenant, 'key', key) end
 
 -- name: claim_ids
--- purpose: take the given jobs, which a look or a rescan found below the floors
+-- purpose: take up to n of the given jobs, which a look or a rescan found below the floors
 -- locks: the job rows taken (NO KEY UPDATE, SKIP LOCKED); inserts one lease row
 -- index: the primary key
 with c as materialized (
@@ -44,7 +44,7 @@ with c as materialized (
     and x.key_slot + 0 = 0   -- so that no partial index offers itself: planned on an empty table, one would be read whole
     and x.token is null and x.run_at <= now() and x.task = any(%(tasks)s)
     and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
-  order by x.priority desc, x.run_at, x.id
+  order by x.priority desc, x.run_at, x.id limit %(n)s
   for no key update of x skip locked),
 l as (
   insert into tailrace.lease (token, worker, queue, ids)
