@@ -18,7 +18,7 @@ PG15 := /usr/lib/postgresql/15/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test test-embedded test-postgresql-15 demo bench docs requirements clean
+.PHONY: help setup lint format test test-embedded test-postgresql-15 machine demo bench docs requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ test-postgresql-15: setup
 	else \
 		echo "PostgreSQL 15: left out, since this machine has no $(PG15)/postgres"; \
 	fi
+
+machine: setup ## look for broken guarantees for long: the state machine, and whether it finds guards that were taken out
+	TAILRACE_MACHINE=long $(PY) -m pytest tests/machine -p no:randomly -rs $(PYTEST)
 
 demo: setup ## 2,000 webhook deliveries, a killed worker, and a ledger that adds up
 	@$(PY) -m examples.webhooks.demo
