@@ -23,7 +23,9 @@ ANY = st.integers(0, 11)
 """Which of the jobs there are, by its place."""
 PAUSE = st.sampled_from([False, False, True])
 """Whether the transaction stays open."""
-CHANGES = st.sampled_from(["cancel", "cancel by key", "cancel", "lower max_attempts", "reschedule", "run_now"])
+CHANGES = st.sampled_from(
+    ["cancel", "cancel by key", "cancel", "lower max_attempts", "lower max_attempts", "reschedule", "run_now"]
+)
 NEW_JOB = st.fixed_dictionaries(
     {
         "task": st.sampled_from(["t1", "t1", "t2"]),
@@ -112,7 +114,8 @@ class Producers:
     # ---- single jobs -------------------------------------------------------------------------------------------------
     @action(3, when=lambda self: idle(self) and self.arena.model.jobs, n=ANY, what=CHANGES, pause=PAUSE)
     def change(self, n: int, what: str, pause: bool) -> None:
-        ident = self.some_job(n)
+        tried = [j.id for j in self.arena.model.jobs.values() if j.attempts and j.token is None]
+        ident = tried[n % len(tried)] if tried and what.startswith("lower") else self.some_job(n)
         job = self.arena.model.jobs.get(ident)
         if what == "cancel by key" and job is not None and job.key is not None:
             self._cancel_by_key(job.task, job.key, pause)
@@ -168,10 +171,11 @@ class Producers:
         told = f"requeue {ident}{', forced' * force}"
         self.word(told, "select tailrace.requeue_dead_letter(%s, %s)", [ident, force], effect, pause=pause)
 
-    @action(1, when=lambda self: idle(self) and self.arena.model.letters, n=ANY)
+    @action(2, when=lambda self: idle(self) and self.arena.model.letters, n=ANY)
     def note_on_dead_letter(self, n: int) -> None:
         """An operator writes a note on a dead letter in an open transaction: nobody who works may wait for that."""
-        ident = self.some_letter(n)
+        living = sorted(self.arena.model.letters.keys() & self.arena.model.jobs.keys())
+        ident = living[n % len(living)] if living else self.some_letter(n)
         query = "update tailrace.dead_letter set notes = 'seen' where job_id = %s returning job_id"
 
         def effect(rows: list[Any], error: str | None) -> Effect:

@@ -57,7 +57,8 @@ select
   (select coalesce(jsonb_object_agg(what, n), '{}') from (select what, sum(n) as n from
      (select what, n from tailrace.tally union all select what, n from tailrace.total) t group by what) s) as counted,
   (select coalesce(jsonb_agg(jsonb_build_array(job, token::text, n)), '[]') from
-     (select job, token, count(*) as n from machine.journal where token is not null and what in ('ended', 'returned') group by job, token having count(*) > 1) w) as written_twice,
+     (select job, token, count(*) as n from machine.journal where token is not null and what in ('ended', 'returned')
+      group by job, token having count(*) > 1) w) as written_twice,
   (select count(*) from machine.journal where what = 'stolen') as stolen,
   (select count(*) from machine.journal where what = 'ended') as ended,
   (select coalesce(jsonb_agg(jsonb_build_array(job, token::text)), '[]') from (select job, token from machine.ledger
