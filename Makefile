@@ -18,7 +18,7 @@ PG15 := /usr/lib/postgresql/15/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test test-embedded test-postgresql-15 chaos demo bench docs requirements clean
+.PHONY: help setup lint format test test-embedded test-postgresql-15 chaos machine demo bench docs requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ test-postgresql-15: setup
 
 chaos: setup ## every fault at full length under load; writes docs/explanation/reliability.md
 	@$(PY) -m tests.chaos $(CHAOS)
+
+machine: setup ## look for broken guarantees for long: the state machine, and whether it finds guards that were taken out
+	TAILRACE_MACHINE=long $(PY) -m pytest tests/machine -p no:randomly -rs $(PYTEST)
 
 demo: setup ## 2,000 webhook deliveries, a killed worker, and a ledger that adds up
 	@$(PY) -m examples.webhooks.demo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -213,3 +214,16 @@ def test_failures_are_grouped_by_the_workers_fingerprint_or_by_task_and_reason(r
     assert prints[0] == "abc"
     assert prints[1] == prints[2]
     assert len(set(prints)) == 3
+
+
+def test_what_was_replaced_after_a_requeue_is_what_the_dead_letter_keeps(rows: Rows) -> None:
+    """BF-11: a requeued job that an enqueue replaced and that ends without success leaves its newest payload."""
+    token, (ident,) = rows.running(key="k", max_attempts=1)
+    rows.fail(ident, token)
+    rows.requeue(ident)
+    options = {"key": "k", "on_duplicate": "replace", "max_attempts": 7, "priority": 3}
+    rows.conn.execute("select tailrace.enqueue('q', 't', '{\"n\": 2}', %s::jsonb)", [json.dumps(options)])
+    rows.conn.execute("select tailrace.cancel(%s)", [ident])
+    letter = rows.dead(ident)
+    assert letter is not None
+    assert (letter["state"], letter["payload"], letter["max_attempts"], letter["priority"]) == ("dead", {"n": 2}, 7, 3)

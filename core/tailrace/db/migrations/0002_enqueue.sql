@@ -301,22 +301,31 @@ begin
   for v_round in 1 .. 5 loop
     if s.on_duplicate <> 'skip' then
       -- only a waiting row: an ON CONFLICT DO UPDATE would lock a running one even when its WHERE is false
-      update tailrace.job j set
-        payload = new_payload, priority = s.priority, timeout = s.timeout, meta = s.meta, max_attempts = s.max_attempts,
-        run_at = case when s.on_duplicate = 'preserve_run_at' then j.run_at else s.run_at end,
-        backoff = s.backoff, expires_at = s.expires_at, trace = s.trace,
-        attempts = case when j.payload = new_payload then j.attempts else 0 end,
-        lost     = case when j.payload = new_payload then j.lost else 0 end,
-        errors   = case when j.payload = new_payload then j.errors end,
-        saved    = case when j.payload = new_payload then j.saved end
-      where j.token is null and j.id = (
-        select k.id from tailrace.job k
-        where k.tenant = s.tenant and k.queue = s.queue and k.task = s.task and k.key = new_key order by k.key_slot desc limit 1)
-      returning j.id into id;
-      if found then
-        outcome := 'replaced';
-        return;
-      end if;
+      begin
+        update tailrace.job j set
+          payload = new_payload, priority = s.priority, timeout = s.timeout, meta = s.meta, max_attempts = s.max_attempts,
+          run_at = case when s.on_duplicate = 'preserve_run_at' then j.run_at else s.run_at end,
+          backoff = s.backoff, expires_at = s.expires_at, trace = s.trace,
+          attempts = case when j.payload = new_payload then j.attempts else 0 end,
+          lost     = case when j.payload = new_payload then j.lost else 0 end,
+          errors   = case when j.payload = new_payload then j.errors end,
+          saved    = case when j.payload = new_payload then j.saved end
+        where j.token is null and j.id = (
+          select k.id from tailrace.job k
+          where k.tenant = s.tenant and k.queue = s.queue and k.task = s.task and k.key = new_key order by k.key_slot desc limit 1)
+        returning j.id into id;
+        if found then
+          outcome := 'replaced';
+          return;
+        elsif exists (select from tailrace.job j
+                      where j.tenant = s.tenant and j.queue = s.queue and j.task = s.task and j.key = new_key) then
+          -- A row that a claim took while this waited for it stays locked, and its worker would wait for the caller's transaction:
+          -- undoing the block gives the lock back.
+          raise exception using errcode = 'TR000';
+        end if;
+      exception when sqlstate 'TR000' then
+        null;
+      end;
     end if;
     insert into tailrace.job as j (tenant, queue, task, payload, key, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
     values (s.tenant, s.queue, s.task, new_payload, new_key, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)

@@ -329,7 +329,9 @@ begin
 
   if cardinality(v_gone) > 0 then
     update tailrace.dead_letter d
-      set state = 'dead', key = j.key, resolved_at = null, resolution = null, total_attempts = d.total_attempts + j.attempts,
+      set state = 'dead', key = j.key, payload = j.payload, priority = j.priority, run_at = j.run_at, max_attempts = j.max_attempts,
+          timeout = j.timeout, backoff = j.backoff, trace = j.trace, meta = j.meta, saved = j.saved,   -- it may have been replaced
+          resolved_at = null, resolution = null, total_attempts = d.total_attempts + j.attempts,
           history = tailrace.with_event_v1(d.history, jsonb_build_object('at', v_now, 'event', 'withdrawn', 'reason', x.result))
       from unnest(v) x join tailrace.job j on j.id = x.id and j.id = any (v_gone)
       where d.job_id = x.id and d.job_id = any (v_gone);
@@ -538,6 +540,31 @@ begin
   end if;
 end $$;
 
+-- Lock those of these jobs that wait, and return them. A row that a claim takes while this waits for it comes out locked,
+-- though it does not wait any more, and its worker would wait for the caller's transaction: so the locks are given back by
+-- undoing the block, and only what still waits is locked again.
+create function tailrace.lock_waiting_v1(ids bigint[]) returns bigint[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v_ids    bigint[] := array(select j.id from tailrace.job j where j.id = any (ids) and j.token is null);
+  v_locked bigint[];
+begin
+  loop
+    begin
+      v_locked := array(select j.id from tailrace.job j where j.id = any (v_ids) and j.token is null order by j.id for update);
+      if not exists (select from tailrace.job j where j.id = any (v_ids) and j.id <> all (v_locked)) then
+        return v_locked;
+      end if;
+      raise exception using errcode = 'TR000';
+    exception when sqlstate 'TR000' then
+      v_ids := v_locked;
+    end;
+  end loop;
+end $$;
+
 -- End waiting jobs: `what` is cancelled, expired or replaced. Rows that run, or whose dead letter somebody holds, are left.
 -- Returns how many ended. May wait for a claim that is just happening, so it is for administration, not for workers.
 create function tailrace.end_waiting_v1(ids bigint[], what text) returns bigint
@@ -554,7 +581,7 @@ begin
       hint = 'One of cancelled, expired, replaced.';
   end if;
   select coalesce(array_agg(tailrace.plain_verdict_v1(j, what, null)), '{}') into v
-    from (select w.* from tailrace.job w where w.id = any (ids) and w.token is null order by w.id for update) j;
+    from (select w.* from tailrace.job w where w.id = any (tailrace.lock_waiting_v1(ids)) order by w.id) j;
   if cardinality(v) = 0 then
     return 0;
   end if;

@@ -46,8 +46,7 @@ begin
       perform tailrace.audit_v1('cancel', jsonb_build_object('id', cancel.id::text, 'running', true), 1);
       return 'requested';
     end if;
-    -- It waits, but somebody has it locked: a claim about to commit, or another change. Wait for that, then look again.
-    perform from tailrace.job j where j.id = cancel.id and j.token is null for no key update;
+    -- It came back just now, or somebody holds its dead letter: look again.
   end loop;
   perform tailrace.refuse_v1('TR004', 'id', format('job %s is being changed by others', cancel.id), 'Try again');
 end $$;
@@ -425,7 +424,6 @@ begin
                                     else 'Wait for its end, or cancel it' end);
   end if;
   if tailrace.end_waiting_v1(array[v_holder.id], 'replaced') = 0 then
-    perform from tailrace.job j where j.id = v_holder.id and j.token is null for no key update;   -- wait for who has it locked
     return null;
   end if;
   return jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload);

@@ -1,0 +1,78 @@
+"""The machine finds what it is there for: with one guard taken out of the engine, it must fail.
+
+Part of `make machine`. What each mutant breaks stands beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import psycopg
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tailrace.db.statements import Blocks
+from tests.machine.arena import Arena
+from tests.machine.machine import machine_on
+from tests.machine.test_machine import SHORT
+from tests.rig.servers import RigDatabase
+
+BUDGET = settings(SHORT, max_examples=150, phases=[Phase.generate])
+
+BLOCKS = {
+    "a late finish is not fenced": ("finish.finish_batch", "and token = %(token)s", ""),
+    "a claim takes what runs": ("claim.claim_batch", "and s.token is null", ""),
+    "a claim waits for producers": ("claim.claim_batch", "for no key update of s skip locked", "for no key update of s"),
+    "a suspect is claimed among others": ("claim.claim_batch", "and s.lost = 0", ""),
+}
+"""What breaks: block, text, what stands there instead."""
+
+FUNCTIONS = {
+    "a late outcome is not fenced": ("settle_batch_v1", r" and j(?:ob)?\.token = (any \(v_tokens\)|o\.token)", ""),
+    "a finish waits for a note": ("conclude_v1", "order by d.job_id for update skip locked", "order by d.job_id for update"),
+    "an empty lease stays": ("drop_empty_leases_v1", "e.token = any (tokens)", "false"),
+    "a live lease is reaped": ("reap_v1", "w.until < v_now and v_now - v_steady", "v_now - v_steady"),
+    "a crash leaves no mark": ("take_over_v1", "k.lost + (k.result <> 'interrupted')::int", "k.lost"),
+    "a crash gives the attempt back": ("take_over_v1", "when k.result = 'interrupted' then greatest", "when true then greatest"),
+    "a cancel is forgotten": ("conclude_v1", "then 'cancelled'", "then x.result"),
+    "an end is not counted": ("conclude_v1", "x.task, x.result, count(*)", "x.task, x.result, 2 * count(*)"),
+    "a requeued job leaves its dead letter": ("write_dead_letters_v1", "x.requeues > 0 and x.result = 'succeeded'", "false"),
+}  # fmt: skip
+"""What breaks: function, text, what stands there instead."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.environ.get("TAILRACE_MACHINE") != "long", reason="part of `make machine`"),
+]
+
+
+def found(database: RigDatabase, blocks: dict[str, str] | None = None) -> None:
+    """Run the machine on a spoilt engine; it must fail."""
+    arena = Arena(database, blocks)
+    try:
+        with pytest.raises((AssertionError, psycopg.Error)) as failure:
+            run_state_machine_as_test(machine_on(arena), settings=BUDGET)
+    finally:
+        arena.close()
+    print(str(failure.value)[:500])
+
+
+@pytest.mark.parametrize("what", BLOCKS)
+def test_a_spoilt_block_is_found(database: RigDatabase, what: str) -> None:
+    name, text, instead = BLOCKS[what]
+    real = Blocks("tailrace")[name]
+    assert text in real, f"{name} has changed; the mutant must, too"
+    found(database, {name: real.replace(text, instead)})
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_a_spoilt_function_is_found(database: RigDatabase, what: str) -> None:
+    name, text, instead = FUNCTIONS[what]
+    real = database.value("select pg_get_functiondef(p.oid) from pg_proc p where p.proname = %s", [name])
+    spoilt = re.sub(text, instead, real) if "\\" in text else real.replace(text, instead)
+    assert spoilt != real, f"{name} has changed; the mutant must, too"
+    database.query(spoilt)
+    found(database)
