@@ -35,7 +35,18 @@ def main(arguments: Sequence[str]) -> int:
         records.touch()
         env = {**os.environ, RECORDS: str(records), VARIABLE: "short" if short else "full"}
         places = ["tests/chaos", *(f"tests/worker/{name}" for name in SINGLE)]
-        command = [sys.executable, "-m", "pytest", "-rs", "-v", "-p", "no:randomly", *(rest or places)]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-rs",
+            "-v",
+            "-p",
+            "no:randomly",
+            "-o",
+            "faulthandler_timeout=0",
+            *(rest or places),
+        ]
         status = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
         found = [json.loads(line) for line in records.read_text().splitlines()]
     print(table(found))
@@ -50,7 +61,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     for one in found:
         cells = (
             one["case"],
-            f"{one['fault_seconds']:.0f} s",
+            f"{one['fault_seconds']:.0f} s" if one["fault_seconds"] >= 1 else "at once",
             f"{one['jobs']:,}",
             one["lost"],
             one["overlapping"],

@@ -199,6 +199,7 @@ def test_the_pool_survives_its_sessions(database: RigDatabase) -> None:
         with where.pool().connection() as conn:
             assert conn.execute("select 1").fetchone() == (1,)
         assert database.terminate_backends("tailrace enqueue") >= 1
+        eventually(lambda: not database.backends("tailrace enqueue"), what="the end of all sessions: a pool may have grown")
         eventually(lambda: select.select([conn], [], [], 0)[0], what="the server's farewell")
     where.close()
 

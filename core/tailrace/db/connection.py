@@ -149,7 +149,8 @@ class Database:
             try:
                 if self._may_be_lent(conn, direct=direct):
                     asked = conn.execute(self.blocks[_LENT], {"pid": conn.info.backend_pid}, prepare=False)
-                    conn.prepare_threshold = None if asked.fetchone() != (False,) else conn.prepare_threshold
+                    if asked.fetchone() != (False,):
+                        conn.prepare_threshold = None
                 conn.isolation_level = IsolationLevel.READ_COMMITTED
                 conn.read_only = False
                 conn.autocommit = autocommit
@@ -189,7 +190,8 @@ class Database:
             try:
                 if self._may_be_lent(conn, direct=direct):
                     asked = await conn.execute(self.blocks[_LENT], {"pid": conn.info.backend_pid}, prepare=False)
-                    conn.prepare_threshold = None if await asked.fetchone() != (False,) else conn.prepare_threshold
+                    if await asked.fetchone() != (False,):
+                        conn.prepare_threshold = None
                 await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
                 await conn.set_read_only(False)
                 await conn.set_autocommit(autocommit)
