@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tailrace_worker import intake, mend, results
-from tailrace_worker.agenda import ROUNDING_SECONDS, Agenda
+from tailrace_worker.agenda import MEMBER_DUE, ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
-from tailrace_worker.claim import Ask, Exchange, Got
+from tailrace_worker.claim import TOKEN, Ask, Exchange, Got
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
@@ -23,12 +23,14 @@ from tailrace_worker.pace import Pace
 from tailrace_worker.rescan import Rescan
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
+from tailrace_worker.turns import Turns
 from tailrace_worker.wake import Waiter
 from tailrace_worker.work import Work
 
 FLUSH_SECONDS = 0.005
 BUSY_FLUSH_SECONDS = 0.03
 """While jobs are buffered a claim comes soon, and the outcomes go with it."""
+GROUP_FLUSH_SECONDS = 0.002  # a group that ended here waits for its next member
 FLUSH_JOBS = 3000
 CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZE_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
@@ -91,9 +93,11 @@ class Consumer:
             worker=share.worker,
             tasks=names,
             context_tasks=[t.name for t in tasks.values() if t.wants_context],
+            strict_tasks=[t.name for t in tasks.values() if t.task.group_order == "strict"],
             floors=self.floors,
             outbox=self.outbox,
         )
+        self.turns = Turns(self.lanes.groups, self.pace)
         self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
         self.waiter = Waiter(
             work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
@@ -105,12 +109,13 @@ class Consumer:
         self.handed_back = 0
         self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
-        self.discard, self.failures, self._flush_at = False, 0, 0.0
+        self.discard, self.failures, self._flush_at, self._roomy = False, 0, 0.0, False
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
         """Claim now: somebody notified, or a transaction ended that may have missed the waiter row."""
         self.agenda.notified = True
+        self.turns.look_soon()
         self.want.set()
 
     def came_back(self) -> None:
@@ -160,24 +165,31 @@ class Consumer:
             self._received(ask, got, notified=notified)
             if ask.claims:
                 await self._idle_or_busy(ask, got, notified=notified)
-            if got.jobs:
+            if got.jobs or got.members:
                 await asyncio.sleep(0)
 
     def _plan(self, now: float) -> Ask | None:
         """What to send next; None for nothing."""
-        jobs = self._jobs(now)
-        flush = self._flush_due(now, claims=jobs > 0)
-        if not jobs and not flush:
+        agenda, alone, room = self.agenda, self._alone(), self._room(now)
+        self._roomy = room > 0
+        jobs = room if room and agenda.may_claim(now, stragglers=bool(self.stragglers), alone=alone) else 0
+        flush = self._flush_due(now, claims=jobs > 0 or (room > 0 and now >= self.turns.next_at(alone=alone)))
+        turn, jobs = self.turns.plan(now, room=room, jobs=jobs, free=self.lanes.free, flush=flush, alone=alone)
+        if not jobs and not flush and turn is None:
             return None
-        agenda = self.agenda
         look = jobs > 0 and agenda.look_now(now)
-        suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
+        suspect = (
+            jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and alone and not (turn and turn.suspect)
+        )
         jobs -= suspect
         ids: list[int] = []
         while self.stragglers and len(ids) < jobs:
             ids.append(self.stragglers.popleft())
         self._flush_at = 0.0
-        return Ask(self.take_outcomes(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
+        taken = self.take_outcomes(now) if flush else Flush({}, [], {}, [])
+        if turn is not None and turn.ended:
+            turn.unsettled = [o["id"] for o in taken.outcomes] + self.outbox.unsettled()
+        return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look, turn=turn)
 
     def take_outcomes(self, now: float) -> Flush:
         """Everything that can be written now."""
@@ -187,19 +199,18 @@ class Consumer:
         self.outbox.refused = 0
         return flush
 
-    def _jobs(self, now: float) -> int:
+    def _room(self, now: float) -> int:
+        """How many jobs this worker may take now."""
         lanes = self.lanes
         if not self.claiming or now > self.gate.until:
             return 0
-        jobs = self.pace.size(running=lanes.running, waiting=len(lanes.buffer), now=now)
+        jobs = self.pace.size(running=lanes.running, waiting=len(lanes.buffer) + lanes.groups.waiting, now=now)
         lanes.low = self.pace.ahead
         if intake.too_many(lanes, self.pace):
             self.handed_back += intake.give_back(lanes, self.pace)
             self.agenda.rest(now, 1.0)
             return 0
-        if jobs <= 0 or len(lanes.buffer) > lanes.low:
-            return 0
-        return jobs if self.agenda.may_claim(now, stragglers=bool(self.stragglers), alone=self._alone()) else 0
+        return 0 if len(lanes.buffer) > lanes.low else max(0, jobs)
 
     def _alone(self) -> bool:
         return self.share.alone.free(self)
@@ -211,8 +222,9 @@ class Consumer:
             return False
         if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not self.lanes.busy and not self.lanes.buffer):
             return True
-        if not self._flush_at:
-            self._flush_at = now + (BUSY_FLUSH_SECONDS if self.lanes.buffer else FLUSH_SECONDS)
+        waits = self.lanes.groups.ended
+        pause = GROUP_FLUSH_SECONDS if waits else BUSY_FLUSH_SECONDS if self.lanes.buffer else FLUSH_SECONDS
+        self._flush_at = min(self._flush_at or now + pause, now + pause)
         return now >= self._flush_at or (again is not None and again <= now)
 
     async def _sleep(self, now: float) -> None:
@@ -222,8 +234,11 @@ class Consumer:
         again = self.outbox.next_try()
         if again is not None:
             until.append(again)
-        if self.claiming and self.agenda.dry:
-            until.append(self.agenda.next_claim(alone=self._alone()))
+        if self._roomy:
+            alone = self._alone()
+            until.append(self.turns.next_at(alone=alone))
+            if self.agenda.dry:
+                until.append(self.agenda.next_claim(alone=alone))
         pause = min(until) - now
         handle = asyncio.get_running_loop().call_later(max(0.0005, pause), self.want.set)
         try:
@@ -241,10 +256,11 @@ class Consumer:
             await mend.failed(self, ask, error)
             return None
         self.failures = 0
-        if ask.claims:
+        if ask.claims or (ask.turn is not None and ask.turn.n):
+            jobs = got.jobs + len(got.members)
             self.durations.observe(boot() - began)
-            self.sizes.observe(got.jobs)
-            self.polls["jobs" if got.jobs else "empty"] += 1
+            self.sizes.observe(jobs)
+            self.polls["jobs" if jobs else "empty"] += 1
         return got
 
     def _received(self, ask: Ask, got: Got, *, notified: bool) -> None:
@@ -254,10 +270,15 @@ class Consumer:
         delays = [o["delay"] for o in ask.flush.outcomes if "delay" in o]
         if delays:
             self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
+            self.turns.falls_due(now + min(delays) + ROUNDING_SECONDS)
+        if ask.turn is not None and got.turned is not None:
+            self.turns.turned(ask.turn, got.turned, now, members=len(got.members))
+            if ask.turn.suspect and got.members:
+                self.share.alone.take(self, got.members[0][TOKEN])
         if got.rows:
             intake.order(got.rows)
             self.floors.claimed(got.rows, now)
-        if got.jobs:
+        if got.jobs or got.members:
             self.handed_back += intake.take(self, got)
             if self.draining:  # it was on its way when the worker was told to stop
                 self.handed_back += intake.give_back_all(self.lanes)
@@ -266,8 +287,11 @@ class Consumer:
         if ask.look:
             short = len(got.rows) < ask.jobs - len(ask.ids)
             self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
+            due = got.gaps[0][MEMBER_DUE]
+            self.turns.suspect_at = None if due is None else now + max(0.0, due)
         if notified and not got.jobs:
             self.rescan.near()
+            self.turns.look_soon(always=True)
 
     async def _idle_or_busy(self, ask: Ask, got: Got, *, notified: bool) -> None:
         self.agenda.claimed(got.jobs, boot(), notified=notified)
@@ -275,5 +299,6 @@ class Consumer:
             await self.waiter.claimed(full=got.jobs >= ask.jobs, some=bool(got.jobs))
             if not got.jobs and await self.waiter.register():
                 self.agenda.dry = False  # an enqueue may have missed the row: look once more
+                self.turns.look_soon(always=True)
         except mend.FAULTS:  # the next claim sees what it was
             self.waiter.registered_until = 0.0

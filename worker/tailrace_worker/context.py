@@ -35,6 +35,7 @@ def build(row: Row, *, queue: str, resources: Any, seconds: float, stop: Stop, s
         queue=queue,
         task=row[TASK],
         key=extra.get("key"),
+        serial_group=extra.get("serial_group"),
         tenant=extra.get("tenant") or "",
         meta=extra.get("meta") or {},
         created_at=_time(extra.get("created_at")),

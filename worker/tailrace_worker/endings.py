@@ -39,15 +39,23 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     lanes.want.set()
 
 
+def done(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
+    """A run of a group's member returned, and nothing else is special about it."""
+    row = _row(slot)
+    _measure(lanes, slot, task, "success")
+    lanes.outbox.done.setdefault(row[TOKEN], []).append(row[ID])
+    lanes.outbox.count += 1
+
+
 def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> None:
     """A run raised, was cancelled or timed out."""
     row, reason = _row(slot), slot.reason
-    if reason == "lease_lost":
+    if reason == "lease_lost" and row[TOKEN] in lanes.outbox.lost:
         _measure(lanes, slot, task, "interrupted")
         lanes.interrupted["lease_lost"] = lanes.interrupted.get("lease_lost", 0) + 1
         lanes.fenced += 1
         return
-    if reason in ("cancel", "shutdown"):
+    if reason in ("cancel", "shutdown", "lease_lost"):  # that lease may be ours still: then the run is given back
         kind = "cancelled" if reason == "cancel" else "interrupted"
         lanes.interrupted[reason] = lanes.interrupted.get(reason, 0) + 1
         _measure(lanes, slot, task, "interrupted")

@@ -172,6 +172,10 @@ class Outbox:
         """Every outcome but plain successes that waits to be written."""
         return [*self.outcomes, *(outcome for _, outcome in self._again)]
 
+    def unsettled(self) -> list[int]:
+        """Jobs whose outcome waits since something was locked."""
+        return [outcome["id"] for _, outcome in self._again]
+
     @property
     def unwritten(self) -> int:
         """How many outcomes the database has not confirmed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace_worker import endings
 from tailrace_worker.claim import ATTEMPT, ID, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
 from tailrace_worker.clock import boot
+from tailrace_worker.groups import hand_back
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
 
@@ -52,7 +53,8 @@ def take(consumer: Consumer, got: Got) -> int:
     """
     lanes, outbox = consumer.lanes, consumer.outbox
     rows = got.rows
-    if got.by_id:
+    if got.by_id or got.members:
+        _count(lanes, got.members, boot() + consumer.server_ahead)
         rows = got.by_id + rows
         order(rows)
     if got.suspects:
@@ -61,6 +63,9 @@ def take(consumer: Consumer, got: Got) -> int:
     for row in rows[::SAMPLE]:
         consumer.pace.payload(len(row[PAYLOAD]))
     _count(lanes, got.suspects + rows if got.suspects else rows, boot() + consumer.server_ahead)
+    if got.members:
+        heads = lanes.groups.take(got.members)
+        rows, marked = heads + rows, marked + heads
     if not marked:
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
@@ -80,7 +85,7 @@ def take(consumer: Consumer, got: Got) -> int:
     if 2 * (len(last) - free) > len(rows):
         consumer.pace.last_attempts(boot())
     for row in last[free:]:  # none may die unrun with this process
-        outbox.add(endings.handback(row), urgent=True)
+        hand_back(lanes, row)
     starting = last[:free]
     lanes.buffer.extend(others)
     lanes.buffer.extendleft(reversed(starting))
@@ -129,7 +134,7 @@ def give_back(lanes: Lanes, pace: Pace) -> int:
     """
     keep, count = 2 * pace.ahead, 0
     while len(lanes.buffer) > keep:
-        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+        hand_back(lanes, lanes.buffer.pop())
         count += 1
     return count
 
@@ -140,7 +145,7 @@ def give_back_all(lanes: Lanes) -> int:
     Returns:
         How many jobs.
     """
-    count = len(lanes.buffer)
+    count = len(lanes.buffer) + lanes.groups.give_back_waiting()
     while lanes.buffer:
-        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+        hand_back(lanes, lanes.buffer.pop())
     return count

@@ -22,9 +22,10 @@ from tailrace.hooks import around
 from tailrace.job import JobContext, Stop
 from tailrace_worker import context, endings
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, ID, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, GROUPED, ID, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
+from tailrace_worker.groups import Groups
 from tailrace_worker.pace import Pace
 from tailrace_worker.slots import Gate, Slot
 
@@ -70,6 +71,7 @@ class Lanes:
             worker,
         )
         self.buffer: deque[Row] = deque()
+        self.groups = Groups(outbox)
         self.slots = [Slot(queue, n) for n in range(slots)]
         self.resources: Any = None
         self.running = 0
@@ -97,6 +99,11 @@ class Lanes:
     def busy(self) -> int:
         """Handlers that run now."""
         return sum(slot.row is not None for slot in self.slots)
+
+    @property
+    def free(self) -> int:
+        """Slots that nothing runs in or waits for."""
+        return max(0, len(self.slots) - self.running - len(self.buffer))
 
     def _launch(self, slot: Slot) -> None:
         self.running += 1
@@ -186,10 +193,24 @@ class Lanes:
         except Exception:  # an exception or a row that cannot be read must not cost a slot and leave the job running for ever
             log.exception("the outcome of a run could not be worked out")
             endings.unclear(self, slot)
+        if slot.row is not None and slot.row[MARK] & GROUPED:
+            self.follow(slot.row)
+
+    def follow(self, row: Row) -> None:
+        """A member of a group has its outcome: the next one takes its place."""
+        member = self.groups.after(row)
+        if member is None:
+            self.want.set()
+        else:
+            self.buffer.appendleft(member)
+            self.wake(1)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
-        if slot.reason is not None or row[MARK] & REQUEUED:
-            endings.succeeded(self, slot, task)
+        if slot.reason is not None or row[MARK] & (REQUEUED | GROUPED):
+            plain = slot.reason is None and not row[MARK] & REQUEUED
+            (endings.done if plain else endings.succeeded)(self, slot, task)
+            if row[MARK] & GROUPED:
+                self.follow(row)
             return
         outbox, pace, token = self.outbox, self.pace, row[TOKEN]
         done = outbox.done.get(token)
@@ -270,6 +291,8 @@ class Lanes:
             ages.append(now - slot.since)
             if now > slot.deadline:
                 slot.tell("timeout")
+            if slot.row[MARK] & GROUPED and now > self.gate.certain:  # another worker may start the next member
+                slot.tell("lease_lost")
         if self.buffer and ages and self.pace.mean is not None:
             age = sum(ages) / len(ages)
             if age > self.pace.mean:  # what runs is slower than we thought: the consumer gives the excess back
