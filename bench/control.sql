@@ -33,3 +33,24 @@ select 'default', 'wait_for_ever', '{}'::jsonb from generate_series(1, %s);
 
 -- name: snapshot
 select count(*) from pg_class;
+
+-- name: ours_grouped
+-- Due members of so many groups, interleaved.
+insert into tailrace.job (queue, task, payload, serial_group)
+select 'default', 'noop', jsonb_build_object('seq', n), 'group-' || (n %% %s::int) from generate_series(1, %s) n;
+
+-- name: ours_stuck
+-- Due members of two groups.
+insert into tailrace.job (queue, task, payload, serial_group)
+select 'default', 'noop', '{"seq": -1}', 'busy-' || n %% 2 from generate_series(1, %s) n;
+
+-- name: ours_busy
+-- A living worker elsewhere holds these two groups.
+with w as (
+  insert into tailrace.worker (id, until, version, queues, tasks, slots)
+  values ('elsewhere', clock_timestamp() + interval '1 hour', '1', '{default}', '{noop}', 2)),
+l as (
+  insert into tailrace.lease (token, worker, queue, ids)
+  select 7, 'elsewhere', 'default', array_agg(j.id) from (select id from tailrace.job order by id limit 2) j),
+g as (insert into tailrace.job_group (queue, tenant, name, token) values ('default', '', 'busy-0', 7), ('default', '', 'busy-1', 7))
+update tailrace.job set token = 7, attempts = 1 where id in (select id from tailrace.job order by id limit 2);
