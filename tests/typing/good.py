@@ -74,7 +74,7 @@ async def bare(ctx: JobContext, event_id: int, *, url: str = "") -> int:
     return 1
 
 
-@app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH)
+@app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH, serial_group="images-{width}")
 def resize(path: Path, width: int = 800) -> int:
     return width
 

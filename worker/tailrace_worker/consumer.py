@@ -23,14 +23,13 @@ from tailrace_worker.pace import Pace
 from tailrace_worker.rescan import Rescan
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
-from tailrace_worker.turns import Turns
+from tailrace_worker.turns import GROUP_FLUSH_SECONDS, Turns
 from tailrace_worker.wake import Waiter
 from tailrace_worker.work import Work
 
 FLUSH_SECONDS = 0.005
 BUSY_FLUSH_SECONDS = 0.03
 """While jobs are buffered a claim comes soon, and the outcomes go with it."""
-GROUP_FLUSH_SECONDS = 0.002  # a group that ended here waits for its next member
 FLUSH_JOBS = 3000
 CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZE_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
@@ -170,7 +169,7 @@ class Consumer:
 
     def _plan(self, now: float) -> Ask | None:
         """What to send next; None for nothing."""
-        agenda, alone, room = self.agenda, self._alone(), self._room(now)
+        agenda, alone, room = self.agenda, self.share.alone.free(self), self._room(now)
         self._roomy = room > 0
         jobs = room if room and agenda.may_claim(now, stragglers=bool(self.stragglers), alone=alone) else 0
         flush = self._flush_due(now, claims=jobs > 0 or (room > 0 and now >= self.turns.next_at(alone=alone)))
@@ -212,9 +211,6 @@ class Consumer:
             return 0
         return 0 if len(lanes.buffer) > lanes.low else max(0, jobs)
 
-    def _alone(self) -> bool:
-        return self.share.alone.free(self)
-
     def _flush_due(self, now: float, *, claims: bool) -> bool:
         outbox = self.outbox
         again = outbox.next_try()
@@ -235,7 +231,7 @@ class Consumer:
         if again is not None:
             until.append(again)
         if self._roomy:
-            alone = self._alone()
+            alone = self.share.alone.free(self)
             until.append(self.turns.next_at(alone=alone))
             if self.agenda.dry:
                 until.append(self.agenda.next_claim(alone=alone))

@@ -53,8 +53,7 @@ def take(consumer: Consumer, got: Got) -> int:
     """
     lanes, outbox = consumer.lanes, consumer.outbox
     rows = got.rows
-    if got.by_id or got.members:
-        _count(lanes, got.members, boot() + consumer.server_ahead)
+    if got.by_id:
         rows = got.by_id + rows
         order(rows)
     if got.suspects:
@@ -64,8 +63,8 @@ def take(consumer: Consumer, got: Got) -> int:
         consumer.pace.payload(len(row[PAYLOAD]))
     _count(lanes, got.suspects + rows if got.suspects else rows, boot() + consumer.server_ahead)
     if got.members:
-        heads = lanes.groups.take(got.members)
-        rows, marked = heads + rows, marked + heads
+        marked += (heads := _heads(consumer, got.members))
+        rows = heads + rows
     if not marked:
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
@@ -91,6 +90,12 @@ def take(consumer: Consumer, got: Got) -> int:
     lanes.buffer.extendleft(reversed(starting))
     lanes.wake(len(starting) + len(others))
     return len(last) - len(starting)
+
+
+def _heads(consumer: Consumer, members: list[Row]) -> list[Row]:
+    """The first member of each group; the others wait behind them."""
+    _count(consumer.lanes, members, boot() + consumer.server_ahead)
+    return consumer.lanes.groups.take(members)
 
 
 def _count(lanes: Lanes, rows: list[Row], server_now: float) -> None:

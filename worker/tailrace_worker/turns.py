@@ -24,6 +24,8 @@ ABSENT_SECONDS: Final = 1.0
 """How often to look whether a queue has groups at all."""
 PAUSE_SECONDS: Final = (0.05, 0.25)
 """Shortest and longest wait after a walk that found nothing, while there are groups."""
+GROUP_FLUSH_SECONDS: Final = 0.002
+"""How long the outcome of a group that ended here waits for others: its next member waits with it."""
 PROBE: Final = 10
 """A walk that will probably find nothing gets one of so many free slots."""
 
