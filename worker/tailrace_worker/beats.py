@@ -13,6 +13,7 @@ from tailrace.names.events import Event
 from tailrace_worker.claim import GROUPED, ID, MARK, TASK, TOKEN
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.failures import outcome
+from tailrace_worker.groups import follow
 from tailrace_worker.lease import Beat
 from tailrace_worker.results import fenced
 from tailrace_worker.slots import Gate
@@ -130,7 +131,7 @@ class News:
                 lanes.buffer.remove(row)
                 consumer.outbox.add(outcome(row[ID], row[TOKEN], "cancelled", task=row[TASK]), urgent=True)
                 if row[MARK] & GROUPED:
-                    lanes.follow(row)
+                    follow(lanes, row)
 
 
 def shortest_lease(settings: Iterable[dict[str, Any]]) -> tuple[float, float] | None:

@@ -140,3 +140,13 @@ def hand_back(lanes: Lanes, row: Row) -> None:
     lanes.outbox.add(endings.handback(row), urgent=True)
     if row[MARK] & GROUPED:
         lanes.groups.give_back(row)
+
+
+def follow(lanes: Lanes, row: Row) -> None:
+    """A member of a group has its outcome: the next one takes its place."""
+    member = lanes.groups.after(row)
+    if member is None:
+        lanes.want.set()
+    else:
+        lanes.buffer.appendleft(member)
+        lanes.wake(1)

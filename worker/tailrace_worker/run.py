@@ -25,7 +25,7 @@ from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import ATTEMPT, GROUPED, ID, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
-from tailrace_worker.groups import Groups
+from tailrace_worker.groups import Groups, follow
 from tailrace_worker.pace import Pace
 from tailrace_worker.slots import Gate, Slot
 
@@ -194,23 +194,14 @@ class Lanes:
             log.exception("the outcome of a run could not be worked out")
             endings.unclear(self, slot)
         if slot.row is not None and slot.row[MARK] & GROUPED:
-            self.follow(slot.row)
-
-    def follow(self, row: Row) -> None:
-        """A member of a group has its outcome: the next one takes its place."""
-        member = self.groups.after(row)
-        if member is None:
-            self.want.set()
-        else:
-            self.buffer.appendleft(member)
-            self.wake(1)
+            follow(self, slot.row)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
         if slot.reason is not None or row[MARK] & (REQUEUED | GROUPED):
             plain = slot.reason is None and not row[MARK] & REQUEUED
             (endings.done if plain else endings.succeeded)(self, slot, task)
             if row[MARK] & GROUPED:
-                self.follow(row)
+                follow(self, row)
             return
         outbox, pace, token = self.outbox, self.pace, row[TOKEN]
         done = outbox.done.get(token)
