@@ -14,7 +14,7 @@ from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, LAST, MARK, PAYLOAD, REQUEUED, SPENT, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
 from tailrace_worker.slots import Slot
@@ -26,7 +26,7 @@ log = logging.getLogger("tailrace.worker")
 
 
 def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
-    """A run returned, though it had been told to stop, or its job came from the dead letters.
+    """A run returned, though it had been told to stop, or its job came from the dead letters, or has a group.
 
     Past its timeout it has failed all the same: nobody knows whether it returned because it was done or because it was told.
     """
@@ -34,12 +34,15 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
         failed(lanes, slot, task, TimeoutError())
         return
     row = _row(slot)
+    if slot.reason is None and not row[MARK] & REQUEUED:
+        _done(lanes, slot, task)
+        return
     _measure(lanes, slot, task, "success")
     lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
     lanes.want.set()
 
 
-def done(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
+def _done(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     """A run of a group's member returned, and nothing else is special about it."""
     row = _row(slot)
     _measure(lanes, slot, task, "success")

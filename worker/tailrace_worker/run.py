@@ -198,8 +198,7 @@ class Lanes:
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
         if slot.reason is not None or row[MARK] & (REQUEUED | GROUPED):
-            plain = slot.reason is None and not row[MARK] & REQUEUED
-            (endings.done if plain else endings.succeeded)(self, slot, task)
+            endings.succeeded(self, slot, task)
             if row[MARK] & GROUPED:
                 follow(self, row)
             return
