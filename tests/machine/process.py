@@ -124,7 +124,8 @@ class Process:
         if order.suspect:
             answer.got.suspects = self._claim(conn, "claim_suspect", {**common, "token": next(tokens)}, answer)
         if order.ids:
-            answer.got.by_id = self._claim(conn, "claim_ids", {**common, "token": next(tokens), "ids": order.ids}, answer)
+            params = {**common, "token": next(tokens), "ids": order.ids, "n": len(order.ids)}
+            answer.got.by_id = self._claim(conn, "claim_ids", params, answer)
         if order.jobs:
             floors = {"priorities": list(PRIORITIES)[::-1], "run_ats": [_NEVER] * len(PRIORITIES), "ids": [0] * len(PRIORITIES)}
             params = {**common, **floors, "token": next(tokens), "n": order.jobs}
