@@ -1,4 +1,4 @@
--- Tailrace 0008: roles and their rights. The last step: it grants on what exists when it runs.
+-- Tailrace 0012: roles and their rights. The last step: it grants on what exists when it runs.
 --
 -- Roles belong to the whole server, so they have the same names for every schema; a role that exists already is used as
 -- it is. Where the migrating user may not create roles, this step says so and goes on: `tailrace doctor` prints what is
