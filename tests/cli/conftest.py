@@ -88,8 +88,8 @@ def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:
-            if asked and isinstance(answer, str):  # a terminal that is just being set up drops what was typed before
-                os.write(terminal, answer.encode() + b"\n")
+            if asked:  # a terminal that is just being set up drops what was typed, and Python a signal just before it reads
+                _reply(terminal, answer, process)
             continue
         try:
             piece = os.read(terminal, 65536)
@@ -100,11 +100,15 @@ def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
         seen += piece
         if answer and not asked and b"[y/N]" in seen:
             asked = True
-            if isinstance(answer, str):
-                os.write(terminal, answer.encode() + b"\n")
-            else:
-                os.kill(process, answer)
+            _reply(terminal, answer, process)
     return seen.decode("utf-8", "replace")
+
+
+def _reply(terminal: int, answer: str | signal.Signals, process: int) -> None:
+    if isinstance(answer, str):
+        os.write(terminal, answer.encode() + b"\n")
+    else:
+        os.kill(process, answer)
 
 
 @pytest.fixture(scope="session")
