@@ -84,12 +84,14 @@ class Cli:
 
 
 def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
-    seen, asked = b"", False
+    seen, asked_at = b"", 0.0
     deadline = time.monotonic() + _SECONDS
+    patience = 1.0 if isinstance(answer, str) else 10.0  # a second signal ends a command that is just ending by the first
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:
-            if asked:  # a terminal that is just being set up drops what was typed, and Python a signal just before it reads
-                _reply(terminal, answer, process)
+            # A terminal that is just being set up drops what was typed, and Python a signal just before it reads.
+            if asked_at and time.monotonic() - asked_at > patience:
+                asked_at = _reply(terminal, answer, process)
             continue
         try:
             piece = os.read(terminal, 65536)
@@ -98,17 +100,17 @@ def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
         if not piece:
             break
         seen += piece
-        if answer and not asked and b"[y/N]" in seen:
-            asked = True
-            _reply(terminal, answer, process)
+        if answer and not asked_at and b"[y/N]" in seen:
+            asked_at = _reply(terminal, answer, process)
     return seen.decode("utf-8", "replace")
 
 
-def _reply(terminal: int, answer: str | signal.Signals, process: int) -> None:
+def _reply(terminal: int, answer: str | signal.Signals, process: int) -> float:
     if isinstance(answer, str):
         os.write(terminal, answer.encode() + b"\n")
     else:
         os.kill(process, answer)
+    return time.monotonic()
 
 
 @pytest.fixture(scope="session")

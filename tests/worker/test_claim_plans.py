@@ -75,7 +75,7 @@ STATEMENTS: dict[str, tuple[set[str], int]] = {
     "floors.look": (READY, 60),
     "floors.gaps": (READY | SUSPECT, 80),
     "floors.rescan": (READY, 60),
-    "floors.priorities": (READY, 60),
+    "floors.unstored_priorities": (READY, 60),
     "floors.due": (READY | SUSPECT, 20_000),  # asked by --until-empty only, when nothing is left to do
     "finish.finish_batch": (KEY | {"Tid Scan"}, 400),
     "finish.finish_mixed": (KEY | {"Tid Scan"}, 400),

@@ -130,18 +130,18 @@ class Consumer:
     # ---- the loop ----------------------------------------------------------------------------------------------------
     async def load(self) -> None:
         """Begin where the queue's workers are."""
-        async with self.work.lock, self.work.settled() as conn:
-            blocks, now = self.work.database.blocks, boot()
-            await conn.execute(blocks["lease.know_queue"], {"queue": self.queue})
-            for priority, run_at, ident in await (
-                await conn.execute(blocks["floors.stored_floors"], {"queue": self.queue})
-            ).fetchall():
+        blocks, now, queue = self.work.database.blocks, boot(), {"queue": self.queue}
+        async with self.work.lock, self.work.settled() as conn, conn.pipeline():
+            await conn.execute(blocks["lease.know_queue"], queue)
+            stored = await conn.execute(blocks["floors.stored_floors"], queue)
+            unstored = await conn.execute(blocks["floors.unstored_priorities"], queue)
+            clock = await conn.execute(blocks["floors.clock"])
+            for priority, run_at, ident in await stored.fetchall():
                 self.floors.add(priority, (run_at, ident), now=now)
-            if not self.floors.known:
-                for (priority,) in await (await conn.execute(blocks["floors.priorities"], {"queue": self.queue})).fetchall():
-                    self.floors.add(priority, now=now)
+            for (priority,) in await unstored.fetchall():
+                self.floors.add(priority, now=now)
             self.floors.add(0, now=now)
-            row = await (await conn.execute(blocks["floors.clock"])).fetchone()
+            row = await clock.fetchone()
             self.server_ahead = row[0] - boot() if row else 0.0
 
     async def run(self) -> None:

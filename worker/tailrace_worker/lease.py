@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,11 +105,16 @@ class Heartbeat(threading.Thread):
         self._said, self._say_at = "", 0.0
         self.operations = Operations()
         self._wanted = threading.Event()
+        self._may_begin = threading.Event()
         self._stopped = threading.Event()
         self._turn = threading.Condition()
         self._begun = self._confirmed = 0  # beats by number
 
     # ---- asked from other threads ------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Beat from now on: the schema fits. Until then the started thread only connects."""
+        self._may_begin.set()
+
     def beat_soon(self, **changes: Any) -> None:
         """Beat now, with changed columns of the worker row."""
         self.row.update(changes)
@@ -149,6 +155,7 @@ class Heartbeat(threading.Thread):
     def stop(self) -> None:
         """End the thread; does not wait. Whoever waits for a beat waits no longer."""
         self._stopped.set()
+        self._may_begin.set()
         self._wanted.set()
         with self._turn:
             self._turn.notify_all()
@@ -167,6 +174,7 @@ class Heartbeat(threading.Thread):
     # ---- the thread --------------------------------------------------------------------------------------------------
     def run(self) -> None:
         """Beat every third of the lease, at once when asked, and after each failure or long pause again."""
+        self._get_ready()
         due = last = boot()
         while not self._stopped.is_set():
             now = boot()
@@ -180,6 +188,21 @@ class Heartbeat(threading.Thread):
             last = boot()
             self._wanted.wait(max(0.02, min(LOOK_SECONDS, due - boot())))
         self._close()
+
+    def _get_ready(self) -> None:
+        """Connect while the other connections are opened; what went wrong is met and told by the first beat."""
+        since = boot()
+        with suppress(*_FAULTS):
+            self._connect()
+        self._may_begin.wait()
+        if boot() - since > PAUSE_SECONDS:  # the server may have gone away meanwhile
+            self._close()
+
+    def _connect(self) -> Connection:
+        if self._conn is None or self._conn.closed:
+            self._session = {**_SESSION, "statement_timeout": f"{patience(self.lease_seconds):.0f}s"}
+            self._conn = self._database.connect(direct=True, role="heartbeat", options=self._session)
+        return self._conn
 
     def _beat(self) -> bool:
         with self._turn:
@@ -223,14 +246,12 @@ class Heartbeat(threading.Thread):
         return False
 
     def _ask(self, known: list[int], changes: dict[str, Any]) -> dict[str, Any]:
-        if self._conn is None or self._conn.closed:
-            self._session = {**_SESSION, "statement_timeout": f"{patience(self.lease_seconds):.0f}s"}
-            self._conn = self._database.connect(direct=True, role="heartbeat", options=self._session)
+        conn = self._connect()
         params = {"worker": self._worker, "known": known, "changes": Jsonb(changes)}
         self._asked_at = boot()
         try:
-            with settled(self._conn, self._database.blocks, self._session):
-                answer = self._conn.execute(self._database.blocks["lease.beat"], params)
+            with settled(conn, self._database.blocks, self._session):
+                answer = conn.execute(self._database.blocks["lease.beat"], params)
             row = answer.fetchone()
         finally:
             self.operations.note(["beat"], boot() - self._asked_at, ok=sys.exception() is None)

@@ -79,7 +79,15 @@ class Parts:
         self.dead_hooks = DeadHooks(app.dead_hooks, blocks=self.database.blocks, ask=self.ear.ask)
         state.consumers, state.dead_hooks = self.consumers, self.dead_hooks.counts
         self.news = News(self.consumers, self.gate, self._lease_asked)
-        self.heartbeat: Heartbeat | None = None
+        self.heartbeat = Heartbeat(
+            database=self.database,
+            worker=worker,
+            row=self._row(),
+            known=self._known,
+            told=self._told,
+            failed=self._beat_failed,
+        )
+        state.operations = [self.work.operations, self.ear.operations, self.heartbeat.operations]
         self._held_then: set[int] = set()
         self._say_at, self._said = 0.0, ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,12 +101,26 @@ class Parts:
         return self.news.cordoned
 
     # ---- starting ----------------------------------------------------------------------------------------------------
+    def _row(self) -> dict[str, Any]:
+        """This worker's row."""
+        return {
+            "version": VERSION,
+            "queues": list(self.queues),
+            "tasks": sorted(self.app.tasks),
+            "slots": sum(self.queues.values()),
+            "pod": os.environ.get("TAILRACE_POD_NAME"),
+            "lease_seconds": self.settings.lease_seconds,
+            "state": "working",
+        }
+
     async def connect(self) -> None:
         """Open the connections, however long the database or its schema takes.
 
         Raises:
             TailraceError: Waiting will not help: the schema is too new for this release.
         """
+        self._loop = asyncio.get_running_loop()
+        self.heartbeat.start()  # it connects meanwhile
         pause = 0.2
         while True:
             opened = await asyncio.gather(self.work.open(), self.ear.open(), return_exceptions=True)
@@ -134,29 +156,6 @@ class Parts:
                 raise
             self._on_fatal(error)  # drain; what runs may be written: old functions stay for the release before
 
-    def beat(self) -> None:
-        """Start the heartbeat."""
-        self._loop = asyncio.get_running_loop()
-        row = {
-            "version": VERSION,
-            "queues": list(self.queues),
-            "tasks": sorted(self.app.tasks),
-            "slots": sum(self.queues.values()),
-            "pod": os.environ.get("TAILRACE_POD_NAME"),
-            "lease_seconds": self.settings.lease_seconds,
-            "state": "working",
-        }
-        self.heartbeat = Heartbeat(
-            database=self.database,
-            worker=self.worker,
-            row=row,
-            known=self._known,
-            told=self._told,
-            failed=self._beat_failed,
-        )
-        self.state.operations = [self.work.operations, self.ear.operations, self.heartbeat.operations]
-        self.heartbeat.start()
-
     async def start(self, resources: Any, *, on_fatal: Callable[[BaseException], None]) -> None:
         """Open the queues; the first heartbeat must have been confirmed before anything is claimed.
 
@@ -167,7 +166,7 @@ class Parts:
         self._on_fatal = on_fatal
         for consumer in self.consumers:
             await self._load(consumer)
-        while self.heartbeat is not None and not self.heartbeat.beaten:
+        while not self.heartbeat.beaten:
             await asyncio.to_thread(self.heartbeat.wait_first, 1.0)
         for consumer in self.consumers:
             consumer.lanes.on_dead = self.dead_hooks.tell
@@ -220,8 +219,7 @@ class Parts:
     def _lease_asked(self, asked: tuple[float, float] | None) -> None:
         """The JobQueue's lease wins over the worker's own setting."""
         own = self.settings.lease_seconds
-        if self.heartbeat is not None:
-            self.heartbeat.use_lease(*(asked or (own, own / 3)))
+        self.heartbeat.use_lease(*(asked or (own, own / 3)))
 
     def _told(self, beat: Beat) -> None:
         self.call_soon(partial(self.news.apply, beat, self._held_then))
@@ -235,7 +233,7 @@ class Parts:
                 consumer.nudge()
             elif payload == consumer.queue + "!":
                 consumer.came_back()
-            elif payload == consumer.queue + "?" and self.heartbeat is not None:
+            elif payload == consumer.queue + "?":
                 self.heartbeat.beat_soon()
 
     def _listen_back(self) -> None:
@@ -256,15 +254,14 @@ class Parts:
                 self.gate.block(blocked=False)
 
     async def _beat_first(self) -> None:
-        if self.heartbeat is not None and not await asyncio.to_thread(self.heartbeat.beat_and_wait, 10.0):
+        if not await asyncio.to_thread(self.heartbeat.beat_and_wait, 10.0):
             raise OperationalError("no heartbeat yet")
 
     # ---- ending ------------------------------------------------------------------------------------------------------
     def draining(self) -> None:
         """Tell the database that this worker drains: what is killed from now on counts as interrupted."""
         self.news.draining = True
-        if self.heartbeat is not None:
-            self.heartbeat.beat_soon(state="draining")
+        self.heartbeat.beat_soon(state="draining")
 
     async def empty(self) -> bool:
         """Whether nothing is due, runs or waits here."""

@@ -131,7 +131,7 @@ class Service:
     async def _serve(self) -> None:
         parts = self.parts
         await parts.connect()
-        parts.beat()
+        parts.heartbeat.begin()
         self.watch.start()
         async with resources_of(self.app) as resources:
             await parts.start(resources, on_fatal=self._fatal)

@@ -28,15 +28,14 @@ async def close(parts: Parts) -> None:
         parts: The worker's parts, in whatever state they are.
     """
     parts.work.stopped.set()
-    if parts.heartbeat is not None:
-        parts.heartbeat.stop()  # who waits for a beat waits no longer
+    parts.heartbeat.stop()  # who waits for a beat waits no longer
     answers = await _end_tasks(parts)
     for consumer in parts.consumers:
         await consumer.lanes.close()
-    if parts.heartbeat is not None and parts.heartbeat.is_alive():
+    if parts.heartbeat.is_alive():
         parts.heartbeat.end_silence(after=0.5)
         await asyncio.to_thread(parts.heartbeat.join, SECONDS if answers else 0.1)
-    if answers and parts.work.connected and parts.heartbeat is not None:
+    if answers and parts.work.connected:
         with suppress(*mend.FAULTS):
             await bounded(parts.work.conn, _leave(parts), SECONDS)
     await parts.ear.close()

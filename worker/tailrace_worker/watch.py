@@ -59,8 +59,7 @@ class Watch(threading.Thread):
             paused, before = now - before > BLOCKED_SECONDS, now
             if paused:  # the whole process stood still: let the loop have its turn first
                 continue
-            if self._parts.heartbeat is not None:
-                self._parts.heartbeat.end_silence()
+            self._parts.heartbeat.end_silence()
             self._look(now)
 
     def _look(self, now: float) -> None:

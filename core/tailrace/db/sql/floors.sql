@@ -15,13 +15,15 @@ select %(queue)s, u.priority, to_timestamp(u.run_at), u.id
 from unnest(%(priorities)s::int[], %(run_ats)s::float8[], %(ids)s::bigint[]) u(priority, run_at, id)
 on conflict (queue, priority) do update set run_at = excluded.run_at, id = excluded.id
 
--- name: priorities
--- purpose: the distinct priorities of a queue, by a loose index scan
+-- name: unstored_priorities
+-- purpose: the distinct priorities of a queue that has no floors yet, by a loose index scan
 -- locks: none
--- index: job_ready, one entry per priority
+-- index: job_ready, one entry per priority; the primary key of queue_floor
 with recursive p(priority) as (
   (select priority from tailrace.job
-   where queue = %(queue)s and serial_group is null and key_slot = 0 and lost = 0 order by priority limit 1)
+   where queue = %(queue)s and serial_group is null and key_slot = 0 and lost = 0
+     and not exists (select from tailrace.queue_floor f where f.queue = %(queue)s)
+   order by priority limit 1)
   union all
   select (select j.priority from tailrace.job j
           where j.queue = %(queue)s and j.serial_group is null and j.key_slot = 0 and j.lost = 0 and j.priority > p.priority
