@@ -1,7 +1,7 @@
-"""One queue of a worker: decides when to claim and how much, and what to do with what came back.
+"""One queue of a worker: the loop of its exchanges with the database, and what is done with what came back.
 
-The loop asks `_plan` for the next exchange, sends it, and sleeps until a lane runs low, a notification comes, an
-outcome waits or the poll is due. intake.py sorts what was claimed; claim.py talks to the database.
+The loop asks plan.py for the next exchange, sends it, and sleeps until a lane runs low, a notification comes, an outcome
+waits or the poll is due. intake.py sorts what was claimed; claim.py talks to the database.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
 from tailrace_worker.pace import Pace
+from tailrace_worker.plan import Plan
 from tailrace_worker.rescan import Rescan
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
 from tailrace_worker.wake import Waiter
 from tailrace_worker.work import Work
 
-FLUSH_SECONDS = 0.005
-BUSY_FLUSH_SECONDS = 0.03
-"""While jobs are buffered a claim comes soon, and the outcomes go with it."""
-FLUSH_JOBS = 3000
 CLAIM_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZE_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
@@ -106,7 +103,8 @@ class Consumer:
         self.handed_back = 0
         self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
-        self.discard, self.failures, self._flush_at = False, 0, 0.0
+        self.discard, self.failures = False, 0
+        self.plan = Plan(self)
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
@@ -149,9 +147,9 @@ class Consumer:
         while True:
             self.want.clear()
             now = boot()
-            ask = self._plan(now)
+            ask = self.plan.next(now)
             if ask is None:
-                await self._sleep(now)
+                await self._sleep(self.plan.pause(now))
                 continue
             notified = self.agenda.notified and ask.scans
             self.agenda.notified = self.agenda.notified and not ask.scans
@@ -164,22 +162,6 @@ class Consumer:
             if got.jobs:
                 await asyncio.sleep(0)
 
-    def _plan(self, now: float) -> Ask | None:
-        """What to send next; None for nothing."""
-        jobs = self._jobs(now)
-        flush = self._flush_due(now, claims=jobs > 0)
-        if not jobs and not flush:
-            return None
-        agenda = self.agenda
-        look = jobs > 0 and agenda.look_now(now)
-        suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
-        jobs -= suspect
-        ids = list(self.stragglers) if jobs > 0 else []  # all at once: those that others lock are passed over
-        if ids:
-            self.stragglers.clear()
-        self._flush_at = 0.0
-        return Ask(self.take_outcomes(now) if flush else Flush({}, [], {}, []), jobs=jobs, ids=ids, suspect=suspect, look=look)
-
     def take_outcomes(self, now: float) -> Flush:
         """Everything that can be written now."""
         flush = self.outbox.take(now)
@@ -188,45 +170,8 @@ class Consumer:
         self.outbox.refused = 0
         return flush
 
-    def _jobs(self, now: float) -> int:
-        lanes = self.lanes
-        if not self.claiming or now > self.gate.until:
-            return 0
-        jobs = self.pace.size(running=lanes.running, waiting=len(lanes.buffer), now=now)
-        lanes.low = self.pace.ahead
-        if intake.too_many(lanes, self.pace):
-            self.handed_back += intake.give_back(lanes, self.pace)
-            self.agenda.rest(now, 1.0)
-            return 0
-        if jobs <= 0 or len(lanes.buffer) > lanes.low:
-            return 0
-        return jobs if self.agenda.may_claim(now, stragglers=bool(self.stragglers), alone=self._alone()) else 0
-
-    def _alone(self) -> bool:
-        return self.share.alone.free(self)
-
-    def _flush_due(self, now: float, *, claims: bool) -> bool:
-        outbox = self.outbox
-        again = outbox.next_try()
-        if not (outbox.count or (again is not None and again <= now)):
-            return False
-        if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not self.lanes.busy and not self.lanes.buffer):
-            return True
-        if not self._flush_at:
-            self._flush_at = now + (BUSY_FLUSH_SECONDS if self.lanes.buffer else FLUSH_SECONDS)
-        return now >= self._flush_at or (again is not None and again <= now)
-
-    async def _sleep(self, now: float) -> None:
-        until = [now + 1.0]
-        if self.outbox.count:
-            until.append(self._flush_at or now + FLUSH_SECONDS)
-        again = self.outbox.next_try()
-        if again is not None:
-            until.append(again)
-        if self.claiming and self.agenda.dry:
-            until.append(self.agenda.next_claim(alone=self._alone()))
-        pause = min(until) - now
-        handle = asyncio.get_running_loop().call_later(max(0.0005, pause), self.want.set)
+    async def _sleep(self, seconds: float) -> None:
+        handle = asyncio.get_running_loop().call_later(seconds, self.want.set)
         try:
             await self.want.wait()
         finally:

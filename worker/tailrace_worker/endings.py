@@ -134,7 +134,7 @@ def _asked(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> B
         return error  # the handler itself has said what it wants
     slot.stop = slot.stop or Stop()
     try:
-        instead = hook(error, lanes.context(slot, _row(slot)))
+        instead = hook(error, lanes.calls.context(slot, _row(slot)))
     except Exception:  # a broken hook must not lose the outcome
         log.exception("on_error failed; its exception is ignored", extra={"event": Event.JOB_FAILED})
         return error

@@ -1,29 +1,25 @@
 """Lanes: each takes a job from the buffer, runs its handler and leaves the outcome in the outbox.
 
 A lane is one long asyncio task, since a task per job costs 3 us. Handlers must not see each other's context variables
-all the same: a lane whose handler has left some behind ends and is replaced. consumer.py fills the buffer;
-failures.py reads exceptions.
+all the same: a lane whose handler has left some behind ends and is replaced. consumer.py fills the buffer; calls.py calls
+what is more than a plain coroutine; endings.py reads how it ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tailrace import logs
-from tailrace.completion import Completion
 from tailrace.db import Blocks
-from tailrace.hooks import around
-from tailrace.job import JobContext, Stop
-from tailrace_worker import context, endings
+from tailrace_worker import endings
 from tailrace_worker.bound import BoundTask
+from tailrace_worker.calls import Calls
 from tailrace_worker.claim import ATTEMPT, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
@@ -67,7 +63,6 @@ class Lanes:
         worker: str,
         blocks: Blocks,
     ) -> None:
-        self.blocks = blocks
         self.queue, self.tasks, self.outbox, self.pace, self.gate, self.want, self.worker = (
             queue,
             tasks,
@@ -79,7 +74,7 @@ class Lanes:
         )
         self.buffer: deque[Row] = deque()
         self.slots = [Slot(queue, n) for n in range(slots)]
-        self.resources: Any = None
+        self.calls = Calls(queue=queue, slots=slots, outbox=outbox, worker=worker, blocks=blocks)
         self.running = 0
         self.low = 0
         self.suspect: int | None = None
@@ -88,14 +83,12 @@ class Lanes:
         self.on_ended: Callable[[Slot], None] | None = None
         self.on_dead: Callable[[int, str], None] | None = None
         self._idle: list[asyncio.Future[None]] = []
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=f"tailrace-{queue[:20]}")
         self._ticker: asyncio.TimerHandle | None = None
-        self._closing = False
         self._clean = contextvars.Context()
 
     def start(self, resources: Any) -> None:
         """Start the lanes; handlers share `resources`."""
-        self.resources = resources
+        self.calls.resources = resources
         self._clean = contextvars.copy_context()
         for slot in self.slots:
             self._launch(slot)
@@ -114,14 +107,14 @@ class Lanes:
 
     async def close(self) -> None:
         """End the idle lanes. What runs must have ended before."""
-        self._closing = True
+        self.calls.closing = True
         if self._ticker is not None:
             self._ticker.cancel()
         tasks = [s.task for s in self.slots if s.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.calls.close()
 
     def wake(self, jobs: int) -> None:
         """Wake as many idle lanes as there are new jobs."""
@@ -167,7 +160,7 @@ class Lanes:
                 if task.direct:
                     await task.call(**arguments)
                 else:
-                    await self._call(slot, task, row, arguments)
+                    await self.calls.call(slot, task, row, arguments)
             except BaseException as error:  # noqa: BLE001 - SystemExit too: a handler must not end the worker
                 self._raised(slot, task, error)
             else:
@@ -184,7 +177,7 @@ class Lanes:
                 await asyncio.sleep(0)
 
     def _raised(self, slot: Slot, task: BoundTask, error: BaseException) -> None:
-        if self._closing and slot.reason is None and isinstance(error, asyncio.CancelledError):
+        if self.calls.closing and slot.reason is None and isinstance(error, asyncio.CancelledError):
             raise error
         if slot.task is not None:
             while slot.task.cancelling():  # a handler that cancelled itself must not leave that to its successors
@@ -215,61 +208,6 @@ class Lanes:
         else:
             task.at_first += 1
 
-    async def _call(self, slot: Slot, task: BoundTask, row: Row, arguments: dict[str, Any]) -> None:
-        slot.stop = stop = Stop()
-        if not (task.takes_context or task.middlewares):
-            await self._handle(slot, task, (), arguments)
-            return
-        ctx = self.context(slot, row)
-        given = (ctx,) if task.takes_context else ()
-        if task.middlewares:
-            await around(task.middlewares, ctx, lambda: self._handle(slot, task, given, arguments, stop))()
-        else:
-            await self._handle(slot, task, given, arguments)
-
-    async def _handle(
-        self, slot: Slot, task: BoundTask, given: tuple[Any, ...], arguments: dict[str, Any], stop: Stop | None = None
-    ) -> object:
-        if task.is_async:
-            return await task.call(*given, **arguments)
-        own = contextvars.copy_context()
-        work = functools.partial(own.run, _in_thread, task.call, given, arguments)
-        thread = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        slot.threaded = True
-        try:
-            return await (thread if stop is None else self._to_its_end(thread, stop))
-        finally:
-            slot.threaded = False  # a middleware around it can be cancelled again
-
-    async def _to_its_end(self, thread: asyncio.Future[object], stop: Stop) -> object:
-        """Wait for a handler in a thread that a middleware may give up: a run that ended before it would overlap the next."""
-        given_up: asyncio.CancelledError | None = None
-        while not thread.done():
-            try:
-                await asyncio.wait({thread})
-            except asyncio.CancelledError as error:
-                if self._closing:
-                    raise
-                given_up = error
-                stop.set("timeout")
-        if given_up is None:
-            return thread.result()
-        thread.exception()
-        raise given_up
-
-    def context(self, slot: Slot, row: Row) -> JobContext[Any]:
-        """The context of the job that runs in a slot."""
-        slot.completion = slot.completion or Completion(self.blocks, job=row[ID], token=row[TOKEN], worker=self.worker)
-        return context.build(
-            row,
-            queue=self.queue,
-            resources=self.resources,
-            seconds=slot.deadline - slot.since,
-            stop=slot.stop or Stop(),
-            save=lambda text: self.outbox.save(row[ID], row[TOKEN], text),
-            completion=slot.completion,
-        )
-
     # ---- the timer ---------------------------------------------------------------------------------------------------
     def _tick(self) -> None:
         now = boot()
@@ -287,11 +225,3 @@ class Lanes:
                 self.low = self.pace.ahead
                 self.want.set()
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
-
-
-def _in_thread(call: Callable[..., Any], given: tuple[Any, ...], arguments: dict[str, Any]) -> object:
-    """Run a sync handler. A future cannot carry StopIteration: the run would never end."""
-    try:
-        return call(*given, **arguments)
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
