@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.children import ChildError
 from bench.report import Outcome, load_average, machine, show
 from bench.runs import Lab, RunError
-from bench.scenarios import Options, drain, enqueue, future, head, held, late, pickup
+from bench.scenarios import Options, drain, enqueue, future, groups, head, held, late, pickup
 from bench.server import Server
 from tailrace_cli.embedded import EmbeddedPostgresError
 
@@ -20,6 +20,7 @@ BENCHES: dict[str, Callable[[Lab, Options], Outcome]] = {
     "held": held.run,
     "future": future.run,
     "head": head.run,
+    "groups": groups.run,
 }
 ROUNDS = 5
 

@@ -23,7 +23,7 @@ from tailrace.enqueue.words import AsyncMany, SyncMany
 from tailrace.errors import InvalidOption, UnknownApp
 from tailrace.hooks import Hooks, place
 from tailrace.job import JobContext
-from tailrace.policy import OnDuplicate, RetryPolicy
+from tailrace.policy import GroupOrder, OnDuplicate, RetryPolicy
 from tailrace.settings import AppSettings, ProducerSettings, checked_arguments
 from tailrace.task import OnError, Task, TaskDecorator, TaskSpec
 from tailrace.using import AppUsing, AsyncAppUsing
@@ -94,6 +94,8 @@ class App(Hooks, SyncMany, AsyncMany):
         on_error: OnError = ...,
         key: str = ...,
         on_duplicate: OnDuplicate = ...,
+        serial_group: str = ...,
+        group_order: GroupOrder = ...,
     ) -> TaskDecorator: ...
     def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
         """Make a task of a function: `@app.task` or `@app.task(timeout=30, ...)`.
@@ -103,7 +105,7 @@ class App(Hooks, SyncMany, AsyncMany):
         Args:
             fn: The function, when the decorator has no options.
             options: name (default: the function's), queue, timeout (seconds, 0 = none), priority, retry, no_retry
-                (exception classes), on_error, key (a template over the payload) and on_duplicate.
+                (exception classes), on_error, on_duplicate, key and serial_group (templates over the payload), group_order.
 
         Raises:
             InvalidOption: An option, the name or the signature is wrong; it says which.
@@ -142,10 +144,7 @@ class App(Hooks, SyncMany, AsyncMany):
         """Return the application's words in the caller's transaction.
 
         Args:
-            conn: A psycopg connection; it is never committed, rolled back or closed here.
-
-        Raises:
-            InvalidOption: It is no connection.
+            conn: A psycopg connection, else `InvalidOption`; it is never committed, rolled back or closed here.
         """
         return AsyncAppUsing(self, conn) if is_async(conn) else AppUsing(self, conn)
 

@@ -16,6 +16,7 @@ from tailrace.errors import InvalidOption, duration_seconds
 
 Strategy = Literal["exponential", "fixed", "full_jitter"]
 OnDuplicate = Literal["skip", "replace", "preserve_run_at", "after"]
+GroupOrder = Literal["due", "strict"]
 
 STRATEGIES: Final[tuple[Strategy, ...]] = ("exponential", "fixed", "full_jitter")
 ON_DUPLICATE: Final[tuple[OnDuplicate, ...]] = ("skip", "replace", "preserve_run_at", "after")
@@ -131,3 +132,16 @@ def check_priority(value: object, *, field: str = "priority") -> int:
     if not LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY:
         raise InvalidOption("must be between -1000 and 1000", field=field, hint="Higher runs first")
     return int(value)
+
+
+def check_group_order(value: object) -> GroupOrder:
+    """Return the order of a group's members, or refuse it with `InvalidOption`.
+
+    Args:
+        value: `due`: what is due goes on while a failed member waits; `strict`: the group waits with it.
+    """
+    if value == "due":
+        return "due"
+    if value == "strict":
+        return "strict"
+    raise InvalidOption("must be due or strict", field="group_order", hint="strict waits for the retry of a failed member")

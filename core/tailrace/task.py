@@ -17,7 +17,7 @@ from tailrace.enqueue.words import AsyncEnqueue, BothEnqueue, JobWords, SyncEnqu
 from tailrace.errors import InvalidOption, NoRetry, RetryAfter, duration_seconds
 from tailrace.job import JobContext
 from tailrace.payload import PayloadShape
-from tailrace.policy import RetryPolicy
+from tailrace.policy import GroupOrder, RetryPolicy, check_group_order
 from tailrace.signature import read_signature
 
 if TYPE_CHECKING:
@@ -28,7 +28,21 @@ R = TypeVar("R")
 OnError = Callable[[BaseException, JobContext[Any]], RetryAfter | NoRetry | None]
 """Decides about a failed run; None leaves it to the policy."""
 
-OPTIONS: Final = frozenset({"name", "queue", "timeout", "priority", "retry", "no_retry", "on_error", "key", "on_duplicate"})
+OPTIONS: Final = frozenset(
+    {
+        "name",
+        "queue",
+        "timeout",
+        "priority",
+        "retry",
+        "no_retry",
+        "on_error",
+        "key",
+        "on_duplicate",
+        "serial_group",
+        "group_order",
+    }
+)
 _SENT: Final = ("priority", "retry", "timeout", "on_duplicate")
 
 
@@ -51,6 +65,8 @@ class TaskSpec:
         no_retry: Exceptions that are final at once.
         on_error: Decides about a failed run, or None.
         key: The template of its key, or None.
+        serial_group: The template of its group, or None.
+        group_order: `due` or `strict`.
         shape: Its payload.
         defaults: What of its options the database takes, by the names of options.
 
@@ -74,6 +90,9 @@ class TaskSpec:
         self.on_error: OnError | None = _callable(options.get("on_error"))
         key = options.get("key")
         self.key = None if key is None else KeyTemplate(key, signature.parameters)
+        group = options.get("serial_group")
+        self.serial_group = None if group is None else KeyTemplate(group, signature.parameters, field="serial_group")
+        self.group_order: GroupOrder = check_group_order(options.get("group_order", "due"))
         self.defaults = option_values({name: options[name] for name in _SENT if options.get(name) is not None})
 
 
@@ -136,6 +155,11 @@ class Task(BothEnqueue[P], Generic[P, R]):
     def on_error(self) -> OnError | None:
         """Decides about a failed run."""
         return self.spec.on_error
+
+    @property
+    def group_order(self) -> GroupOrder:
+        """`strict` if a member of its group that goes back stops the group until it has ended; else `due`."""
+        return self.spec.group_order
 
     def parse(self, raw: bytes | str) -> dict[str, Any]:
         """Return the arguments of one run from the JSON text in the database.

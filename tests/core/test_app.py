@@ -68,8 +68,9 @@ def test_a_name_is_taken_once_but_a_module_may_be_imported_again() -> None:
         ("key", "{}"),
         ("key", "{path"),
         ("on_duplicate", "repalce"),
-        ("serial_group", "g-{path}"),
-        ("group_order", "strict"),
+        ("serial_group", "g-{nobody}"),
+        ("serial_group", ""),
+        ("group_order", "fifo"),
         ("keep_result", 60),
         ("aliases", ("old",)),
         ("upgrade", plain),
@@ -108,6 +109,15 @@ def test_a_key_template_reads_payload_and_defaults() -> None:
     assert task.using(key="own").job(1).key == "own"
     with pytest.raises(InvalidOption, match="512"):
         task.job(1, "ü" * 300)
+
+
+def test_a_group_template_reads_the_payload() -> None:
+    task = App("q").task(serial_group="g-{event_id}", group_order="strict")(plain)
+    assert task.group_order == "strict"
+    assert task.job(1).serial_group == "g-1"
+    assert task.using(serial_group="own").job(1).serial_group == "own"
+    with pytest.raises(InvalidOption, match="serial_group"):
+        App("q").task(serial_group="{path}")(plain).job(1, "ü" * 101)
 
 
 def test_a_worker_of_a_later_release_has_more_words() -> None:

@@ -35,7 +35,6 @@ REFUSED: list[tuple[str, Any, str, type[TailraceError], str]] = [
     ("key", "ü" * 257, "job_key_size", InvalidOption, "key"),
     ("serial_group", "", "job_group_size", InvalidOption, "serial_group"),
     ("serial_group", "x" * 201, "job_group_size", InvalidOption, "serial_group"),
-    ("serial_group", "customer-7", "job_not_yet", InvalidOption, "serial_group"),
     ("key_slot", 2, "job_key_slot_range", InvalidOption, "key_slot"),
     ("payload", Jsonb([1]), "job_payload", InvalidPayload, "payload"),
     ("payload", Jsonb("text"), "job_payload", InvalidPayload, "payload"),

@@ -94,7 +94,9 @@ def refused(database: RigDatabase, field: str, kind: type[TailraceError] = Inval
         ("meta.a", {"meta": {"a": math.nan}}),
         ("meta.a[0]", {"meta": {"a": ["\0"]}}),
         ("meta.a", {"meta": {"a": {1, 2}}}),
-        ("serial_group", {"serial_group": "g"}),
+        ("serial_group", {"serial_group": ""}),
+        ("serial_group", {"serial_group": "é" * 101}),
+        ("serial_group", {"serial_group": 7}),
         ("group_order", {"group_order": "strict"}),
         ("keep_result", {"keep_result": 60}),
         ("prio", {"prio": 1}),
@@ -105,7 +107,7 @@ def test_the_library_names_a_wrong_option(shop: Shop, database: RigDatabase, fie
     words: Any = shop.plain
     with refused(database, field):
         words.using(**options).enqueue()
-    if field not in ("serial_group", "group_order", "keep_result", "prio"):
+    if field not in ("group_order", "keep_result", "prio"):
         with refused(database, field):
             shop.app.enqueue_many([NewJob("plain"), NewJob("plain", **options)])
 

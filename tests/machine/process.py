@@ -21,6 +21,7 @@ from tailrace_worker.claim import EXPIRED, ID, MARK, PAYLOAD, REQUEUED, SPENT, T
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
 from tailrace_worker.finish import BUSY_SECONDS, Flush, Outbox
+from tailrace_worker.groups import Groups
 from tailrace_worker.lease import Beat
 from tests.machine.model import MAX_INTERRUPTIONS, Effect, Model, must
 from tests.rig.servers import Connection
@@ -96,10 +97,11 @@ class Process:
         self.name, self.blocks = name, blocks
         self.outbox = Outbox()
         self.order: Order | None = None
-        lanes = SimpleNamespace(buffer=deque(), slots=[], tasks={}, queue=QUEUE, fenced=0)
+        lanes = SimpleNamespace(buffer=deque(), slots=[], tasks={}, queue=QUEUE, fenced=0, groups=Groups(self.outbox))
         self.lanes: Any = lanes
         self.desk: Any = SimpleNamespace(
-            queue=QUEUE, outbox=self.outbox, lanes=lanes, rescan=SimpleNamespace(workers=1), pace=SimpleNamespace(prefetch=True),
+            queue=QUEUE, outbox=self.outbox, lanes=lanes, rescan=SimpleNamespace(workers=1), turns=SimpleNamespace(workers=1),
+            pace=SimpleNamespace(prefetch=True),
             want=SimpleNamespace(set=lambda: None), claiming=True, max_interruptions=None, discard=False,
         )  # fmt: skip
         gate: Any = SimpleNamespace(confirm=lambda until: None)

@@ -29,7 +29,8 @@ def wrong_options(conn: psycopg.Connection[Any]) -> None:
     deliver.using(conn, on_duplicate="repalce")  # bad
     deliver.using(conn, priority="high")  # bad
     deliver.using(conn, run_at="2027-01-01")  # bad
-    deliver.using(conn, serial_group="customer-7")  # bad
+    deliver.using(conn, serial_group=7)  # bad
+    deliver.using(conn, group_order="strict")  # bad
     App("q", databse_url="x")  # bad
 
 

@@ -82,7 +82,7 @@ def completed(ctx: JobContext[Resources], event_id: int) -> None:
         ctx.complete_in(conn)
 
 
-@app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH)
+@app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH, serial_group="images-{width}")
 def resize(path: Path, width: int = 800) -> int:
     return width
 

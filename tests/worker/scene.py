@@ -50,6 +50,7 @@ class Scene:
         """
         self.database, self.home = database, home
         self._start = start
+        self.app = APP
         home.mkdir(exist_ok=True)
         (home / "ledger").touch()
 
@@ -64,7 +65,7 @@ class Scene:
     ) -> WorkerProcess:
         """Start a worker with a short lease, and wait until it claims."""
         settings = {"FAULTS_HOME": str(self.home), "TAILRACE_REAPER_SECONDS": f"{REAPER:g}", **(env or {})}
-        made = self._start(APP, "--lease-seconds", f"{lease:g}", *arguments, env=settings, dsn=dsn or self.database.dsn)
+        made = self._start(self.app, "--lease-seconds", f"{lease:g}", *arguments, env=settings, dsn=dsn or self.database.dsn)
         return made.wait_ready(PATIENCE) if ready else made
 
     # ---- jobs --------------------------------------------------------------------------------------------------------

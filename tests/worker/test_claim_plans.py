@@ -76,7 +76,7 @@ STATEMENTS: dict[str, tuple[set[str], int]] = {
     "floors.gaps": (READY | SUSPECT, 80),
     "floors.rescan": (READY, 60),
     "floors.unstored_priorities": (READY, 60),
-    "floors.due": (READY | SUSPECT, 20_000),  # asked by --until-empty only, when nothing is left to do
+    "floors.due": (READY | SUSPECT | {"job_by_group"}, 20_000),  # asked by --until-empty only, when nothing is left to do
     "finish.finish_batch": (KEY | {"Tid Scan"}, 400),
     "finish.finish_mixed": (KEY | {"Tid Scan"}, 400),
     "finish.save": (KEY, 60),

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.names.events import Event
-from tailrace_worker.claim import ID, TASK, TOKEN
+from tailrace_worker.claim import GROUPED, ID, MARK, TASK, TOKEN
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.failures import outcome
+from tailrace_worker.groups import follow
 from tailrace_worker.lease import Beat
 from tailrace_worker.results import fenced
 from tailrace_worker.slots import Gate
@@ -58,7 +59,7 @@ class News:
             consumer.want.set()
 
     def _queue(self, consumer: Consumer, told: dict[str, Any]) -> None:
-        consumer.rescan.workers = max(1, int(told.get("workers") or 1))
+        consumer.rescan.workers = consumer.turns.workers = max(1, int(told.get("workers") or 1))
         settings = told.get("settings") or {}
         if self._settings.get(consumer.queue) == settings and consumer.queue in self._settings:
             return
@@ -84,6 +85,7 @@ class News:
             kept = [row for row in lanes.buffer if row[TOKEN] not in gone]
             lanes.buffer.clear()
             lanes.buffer.extend(kept)
+            lanes.groups.lose(gone)
             for token in gone:
                 refused = len(outbox.done.pop(token, ()))
                 outbox.count -= refused
@@ -123,9 +125,13 @@ class News:
             for slot in lanes.slots:
                 if slot.row is not None and slot.row[ID] in jobs:
                     slot.tell("cancel")
+            for row in lanes.groups.remove(jobs):
+                consumer.outbox.add(outcome(row[ID], row[TOKEN], "cancelled", task=row[TASK]), urgent=True)
             for row in [r for r in lanes.buffer if r[ID] in jobs]:
                 lanes.buffer.remove(row)
                 consumer.outbox.add(outcome(row[ID], row[TOKEN], "cancelled", task=row[TASK]), urgent=True)
+                if row[MARK] & GROUPED:
+                    follow(lanes, row)
 
 
 def shortest_lease(settings: Iterable[dict[str, Any]]) -> tuple[float, float] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.clock import boot
@@ -17,11 +17,18 @@ from tailrace_worker.finish import Flush, Outbox, Outcome
 from tailrace_worker.floors import Floors
 from tailrace_worker.work import PINNED, Work
 
+if TYPE_CHECKING:
+    from tailrace_worker.turns import Turn
+
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
 """Columns of a claimed row, as claim.sql returns them."""
 
-SPENT, EXPIRED, REQUEUED, LAST, KEYED = 1, 2, 4, 8, 16
-"""Bits of MARK: exhausted before the claim, past expires_at, requeued from the dead letters, on its last attempt, has a key."""
+GROUP, TENANT = 10, 11
+"""Further columns of a member of a group."""
+
+SPENT, EXPIRED, REQUEUED, LAST, KEYED, GROUPED = 1, 2, 4, 8, 16, 32
+"""Bits of MARK: exhausted before the claim, past expires_at, requeued from the dead letters, on its last attempt, has a key,
+in a group."""
 
 Row = tuple[Any, ...]
 
@@ -41,6 +48,7 @@ class Ask:
         ids: Jobs to choose from: found below the floors, and perhaps taken or locked by others meanwhile.
         suspect: Claim one job that was lost before.
         look: Look past the floors too: unknown priorities, bounded slices, what falls due next.
+        turn: What to do about groups.
     """
 
     flush: Flush
@@ -48,10 +56,11 @@ class Ask:
     ids: Sequence[int] = ()
     suspect: bool = False
     look: bool = False
+    turn: Turn | None = None
 
     @property
     def claims(self) -> bool:
-        """Whether it takes anything."""
+        """Whether it takes anything that has no group."""
         return bool(self.jobs or self.suspect)
 
     @property
@@ -72,6 +81,8 @@ class Got:
         settled: (id, result) of settle_v1 and finish_keyed_v1.
         looked: Rows of `look`.
         gaps: Rows of `gaps`.
+        members: Members of groups.
+        turned: What the turn says of itself.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -81,10 +92,12 @@ class Got:
     settled: list[tuple[int, str]] = field(default_factory=list)
     looked: list[Row] = field(default_factory=list)
     gaps: list[Row] = field(default_factory=list)
+    members: list[Row] = field(default_factory=list)
+    turned: dict[str, Any] | None = None
 
     @property
     def jobs(self) -> int:
-        """Jobs taken."""
+        """Jobs taken that have no group."""
         return len(self.rows) + len(self.by_id) + len(self.suspects)
 
 
@@ -99,17 +112,19 @@ class Exchange:
         worker: str,
         tasks: Sequence[str],
         context_tasks: Sequence[str],
+        strict_tasks: Sequence[str],
         floors: Floors,
         outbox: Outbox,
     ) -> None:
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
         self._common = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
+        self._strict = list(strict_tasks)
         self._sent: list[str] = []
         blocks = work.database.blocks
         self._sql = {
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
-                "claim": ("claim_batch", "claim_ids", "claim_suspect"),
+                "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups"),
                 "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
@@ -131,7 +146,7 @@ class Exchange:
         conn, began, ok = self.work.conn, boot(), False
         self._sent = []
         try:
-            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look
+            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look or ask.turn
             alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
             got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
             ok = True
@@ -156,6 +171,11 @@ class Exchange:
                 if self.work.pooled:
                     await self._send(conn, "set_local", settings_of(PINNED))
                 await self._write(conn, ask.flush, got, readers)
+                if ask.turn is not None:
+                    token = self._expect()
+                    claims.append((token, got.members))
+                    params = {**ask.turn.params(), "strict_tasks": self._strict}
+                    readers.append((got.members, await self._by(conn, "turn_groups", token, params)))
                 if ask.suspect:
                     token = self._expect()
                     claims.append((token, got.suspects))
@@ -175,6 +195,8 @@ class Exchange:
                     readers.append((got.gaps, await self._send(conn, "gaps", gaps)))
             for rows, cursor in readers:
                 rows.extend(await cursor.fetchall())
+            if got.members:
+                got.turned = got.members.pop()[EXTRA]
         finally:
             for token, rows in claims:
                 self.outbox.took(token, len(rows))

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tailrace_worker import intake, mend, results
-from tailrace_worker.agenda import ROUNDING_SECONDS, Agenda
+from tailrace_worker.agenda import MEMBER_DUE, ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
-from tailrace_worker.claim import ID, Ask, Exchange, Got
+from tailrace_worker.claim import ID, TOKEN, Ask, Exchange, Got
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
@@ -24,6 +24,7 @@ from tailrace_worker.plan import Plan
 from tailrace_worker.rescan import Rescan
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
+from tailrace_worker.turns import Turns
 from tailrace_worker.wake import Waiter
 from tailrace_worker.work import Work
 
@@ -89,9 +90,11 @@ class Consumer:
             worker=share.worker,
             tasks=names,
             context_tasks=[t.name for t in tasks.values() if t.wants_context],
+            strict_tasks=[t.name for t in tasks.values() if t.task.group_order == "strict"],
             floors=self.floors,
             outbox=self.outbox,
         )
+        self.turns = Turns(self.lanes.groups, self.pace)
         self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
         self.waiter = Waiter(
             work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
@@ -110,6 +113,7 @@ class Consumer:
     def nudge(self) -> None:
         """Claim now: somebody notified, or a transaction ended that may have missed the waiter row."""
         self.agenda.notified = True
+        self.turns.look_soon()
         self.want.set()
 
     def came_back(self) -> None:
@@ -159,7 +163,7 @@ class Consumer:
             self._received(ask, got, notified=notified)
             if ask.scans or got.jobs:  # stragglers that others took or lock say nothing of what lies above
                 await self._idle_or_busy(ask, got, notified=notified)
-            if got.jobs:
+            if got.jobs or got.members:
                 await asyncio.sleep(0)
 
     def take_outcomes(self, now: float) -> Flush:
@@ -187,10 +191,11 @@ class Consumer:
             await mend.failed(self, ask, error)
             return None
         self.failures = 0
-        if ask.claims:
+        if ask.claims or (ask.turn is not None and ask.turn.n):
+            jobs = got.jobs + len(got.members)
             self.durations.observe(boot() - began)
-            self.sizes.observe(got.jobs)
-            self.polls["jobs" if got.jobs else "empty"] += 1
+            self.sizes.observe(jobs)
+            self.polls["jobs" if jobs else "empty"] += 1
         return got
 
     def _received(self, ask: Ask, got: Got, *, notified: bool) -> None:
@@ -200,10 +205,12 @@ class Consumer:
         delays = [o["delay"] for o in ask.flush.outcomes if "delay" in o]
         if delays:
             self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
+            self.turns.falls_due(now + min(delays) + ROUNDING_SECONDS)
+        self._turned(ask, got, now)
         if got.rows:
             intake.order(got.rows)
             self.floors.claimed(got.rows, now)
-        if got.jobs:
+        if got.jobs or got.members:
             self.handed_back += intake.take(self, got)
             if self.draining:  # it was on its way when the worker was told to stop
                 self.handed_back += intake.give_back_all(self.lanes)
@@ -215,8 +222,17 @@ class Consumer:
         if ask.look:
             short = ask.scans and len(got.rows) < ask.jobs
             self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
+            due = got.gaps[0][MEMBER_DUE]
+            self.turns.suspect_at = None if due is None else now + max(0.0, due)
         if notified and not got.jobs:
             self.rescan.near()
+            self.turns.look_soon(always=True)
+
+    def _turned(self, ask: Ask, got: Got, now: float) -> None:
+        if ask.turn is not None and got.turned is not None:
+            self.turns.turned(ask.turn, got.turned, now, members=len(got.members))
+            if ask.turn.suspect and got.members:
+                self.share.alone.take(self, got.members[0][TOKEN])
 
     async def _idle_or_busy(self, ask: Ask, got: Got, *, notified: bool) -> None:
         self.agenda.claimed(got.jobs, boot(), notified=notified)
@@ -224,5 +240,6 @@ class Consumer:
             await self.waiter.claimed(full=got.jobs >= ask.jobs, some=bool(got.jobs))
             if not got.jobs and await self.waiter.register():
                 self.agenda.dry = False  # an enqueue may have missed the row: look once more
+                self.turns.look_soon(always=True)
         except mend.FAULTS:  # the next claim sees what it was
             self.waiter.registered_until = 0.0

@@ -46,6 +46,7 @@ def build(
         queue=queue,
         task=row[TASK],
         key=extra.get("key"),
+        serial_group=extra.get("serial_group"),
         tenant=extra.get("tenant") or "",
         meta=extra.get("meta") or {},
         created_at=_time(extra.get("created_at")),

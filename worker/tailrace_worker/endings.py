@@ -15,7 +15,7 @@ from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
 from tailrace_worker.finish import Outcome
@@ -28,7 +28,7 @@ log = logging.getLogger("tailrace.worker")
 
 
 def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
-    """A run returned that had been told to stop, or whose job was requeued, has a key, or was completed by the handler.
+    """A run returned that was told to stop, or whose job was requeued, has a key or a group, or was completed by the handler.
 
     Past its timeout it has failed all the same: nobody knows whether it returned because it was done or because it was told.
     """
@@ -36,11 +36,15 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
         failed(lanes, slot, task, TimeoutError())
         return
     row = _row(slot)
+    mark = row[MARK] & ~(LAST | GROUPED)
     _measure(lanes, slot, task, "success")
     if slot.completed:
         _put(lanes, slot, _uncommitted(lanes, task, row), raised=False, urgent=bool(row[MARK] & LAST))
-    elif slot.reason is None and row[MARK] & ~LAST == KEYED:
+    elif slot.reason is None and mark == KEYED:
         lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=True))
+        return
+    elif slot.reason is None and not mark:
+        lanes.outbox.succeeded(row[ID], row[TOKEN])
         return
     else:
         lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
@@ -66,12 +70,12 @@ def _put(lanes: Lanes, slot: Slot, made: Outcome, *, raised: bool, urgent: bool)
 def failed(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> None:
     """A run raised, was cancelled or timed out."""
     row, reason = _row(slot), slot.reason
-    if reason == "lease_lost":
+    if reason == "lease_lost" and row[TOKEN] in lanes.outbox.lost:
         _measure(lanes, slot, task, "interrupted")
         lanes.interrupted["lease_lost"] = lanes.interrupted.get("lease_lost", 0) + 1
         lanes.fenced += 1
         return
-    if reason in ("cancel", "shutdown"):
+    if reason in ("cancel", "shutdown", "lease_lost"):  # that lease may be ours still: then the run is given back
         kind = "cancelled" if reason == "cancel" else "interrupted"
         lanes.interrupted[reason] = lanes.interrupted.get(reason, 0) + 1
         _measure(lanes, slot, task, "interrupted")

@@ -70,7 +70,7 @@ def _left(consumer: Consumer, worker: str) -> list[dict[str, Any]]:
     said.extend(outbox.unsent())
     running = [_of(slot, consumer, worker) for slot in lanes.slots if slot.row is not None and slot.reason != "lease_lost"]
     said.extend(running)
-    said.extend(endings.handback(row) for row in list(lanes.buffer))
+    said.extend(endings.handback(row) for row in (*lanes.buffer, *lanes.groups.rest()))
     for one in said:
         saved = outbox.saved.get((one["id"], one["token"]))
         if saved is not None:

@@ -83,6 +83,11 @@ class Outbox:
         self.count += 1
         self.urgent = self.urgent or urgent
 
+    def succeeded(self, ident: int, token: int) -> None:
+        """Take a plain success. The lanes do the same in place, once a job."""
+        self.done.setdefault(token, []).append(ident)
+        self.count += 1
+
     def save(self, ident: int, token: int, state: str) -> None:
         """Take a handler's own state, JSON text."""
         self.saved[ident, token] = state
@@ -173,6 +178,10 @@ class Outbox:
     def unsent(self) -> list[Outcome]:
         """Every outcome but plain successes that waits to be written."""
         return [*self.outcomes, *(outcome for _, outcome in self._again)]
+
+    def unsettled(self) -> list[int]:
+        """Jobs whose outcome waits since something was locked."""
+        return [outcome["id"] for _, outcome in self._again]
 
     @property
     def unwritten(self) -> int:

@@ -9,8 +9,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import ATTEMPT, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
+from tailrace_worker.claim import ATTEMPT, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
 from tailrace_worker.clock import boot
+from tailrace_worker.groups import hand_back
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.run import Lanes
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tailrace_worker.consumer import Consumer
 
 SAMPLE: Final = 16
+
+LATER: Final = KEYED | GROUPED
+"""Bits of MARK that matter at the end of a run only."""
 
 _order, _priority, _kind = itemgetter(RUN_AT, ID), itemgetter(PRIORITY), itemgetter(TASK, PRIORITY, ATTEMPT)
 
@@ -57,14 +61,16 @@ def take(consumer: Consumer, got: Got) -> int:
         order(rows)
     if got.suspects:
         consumer.share.alone.take(consumer, got.suspects[0][TOKEN])
-    marked = [r for r in got.suspects + rows if r[MARK]]
     for row in rows[::SAMPLE]:
         consumer.pace.payload(len(row[PAYLOAD]))
     _count(lanes, got.suspects + rows if got.suspects else rows, boot() + consumer.server_ahead)
-    if not marked or all(r[MARK] == KEYED for r in marked):  # a key matters at the end only
+    if got.members:
+        rows = _heads(consumer, got.members) + rows
+    marked = [r for r in got.suspects + rows if r[MARK]]
+    if not any(r[MARK] & ~LATER for r in marked):
         lanes.buffer.extend(rows)
         lanes.buffer.extendleft(got.suspects)
-        lanes.wake(got.jobs)
+        lanes.wake(len(rows) + len(got.suspects))
         return 0
     runnable: list[Row] = []
     for row in rows:
@@ -80,12 +86,18 @@ def take(consumer: Consumer, got: Got) -> int:
     if 2 * (len(last) - free) > len(rows):
         consumer.pace.last_attempts(boot())
     for row in last[free:]:  # none may die unrun with this process
-        outbox.add(endings.handback(row), urgent=True)
+        hand_back(lanes, row)
     starting = last[:free]
     lanes.buffer.extend(others)
     lanes.buffer.extendleft(reversed(starting))
     lanes.wake(len(starting) + len(others))
     return len(last) - len(starting)
+
+
+def _heads(consumer: Consumer, members: list[Row]) -> list[Row]:
+    """The first member of each group; the others wait behind them."""
+    _count(consumer.lanes, members, boot() + consumer.server_ahead)
+    return consumer.lanes.groups.take(members)
 
 
 def _count(lanes: Lanes, rows: list[Row], server_now: float) -> None:
@@ -129,7 +141,7 @@ def give_back(lanes: Lanes, pace: Pace) -> int:
     """
     keep, count = 2 * pace.ahead, 0
     while len(lanes.buffer) > keep:
-        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+        hand_back(lanes, lanes.buffer.pop())
         count += 1
     return count
 
@@ -140,7 +152,7 @@ def give_back_all(lanes: Lanes) -> int:
     Returns:
         How many jobs.
     """
-    count = len(lanes.buffer)
+    count = len(lanes.buffer) + lanes.groups.give_back_waiting()
     while lanes.buffer:
-        lanes.outbox.add(endings.handback(lanes.buffer.pop()), urgent=True)
+        hand_back(lanes, lanes.buffer.pop())
     return count

@@ -42,6 +42,8 @@ async def failed(consumer: Consumer, ask: Ask, error: BaseException) -> None:
     consumer.polls["error"] += 1
     away = lost(error, consumer.work.conn if consumer.work.connected else None)
     consumer.outbox.restore(ask.flush, doubtful=away)
+    if ask.turn is not None:
+        consumer.lanes.groups.ended = {**ask.turn.ended, **consumer.lanes.groups.ended}
     consumer.stragglers.extend(ask.ids)
     consumer.failures += 1
     fields = {"event": Event.CLAIM_FAILED, "error": type(error).__name__, "queue": consumer.queue}

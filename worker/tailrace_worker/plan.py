@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 0.005
 BUSY_FLUSH_SECONDS = 0.03
 """While jobs are buffered a claim comes soon, and the outcomes go with it."""
+GROUP_FLUSH_SECONDS = 0.002
+"""How long the outcome of a group that ended here waits for others: its next member waits with it."""
 FLUSH_JOBS = 3000
 
 
@@ -31,24 +33,30 @@ class Plan:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._flush_at = 0.0
+        self._roomy = False
 
     def next(self, now: float) -> Ask | None:
         """What to send now; None for nothing."""
-        consumer = self._consumer
-        jobs = self._jobs(now)
-        flush = self._flush_due(now, claims=jobs > 0)
-        if not jobs and not flush:
+        consumer, alone, room = self._consumer, self._alone(), self._room(now)
+        agenda, stragglers, turns = consumer.agenda, consumer.stragglers, consumer.turns
+        self._roomy = room > 0
+        jobs = room if room and agenda.may_claim(now, stragglers=bool(stragglers), alone=alone) else 0
+        flush = self._flush_due(now, claims=jobs > 0 or (room > 0 and now >= turns.next_at(alone=alone)))
+        turn, jobs = turns.plan(now, room=room, jobs=jobs, free=consumer.lanes.free, flush=flush, alone=alone)
+        if not jobs and not flush and turn is None:
             return None
-        agenda, stragglers = consumer.agenda, consumer.stragglers
         look = jobs > 0 and agenda.look_now(now)
-        suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and self._alone()
+        lone = alone and not (turn and turn.suspect)
+        suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and lone
         jobs -= suspect
         ids = list(stragglers) if jobs > 0 else []  # all at once: those that others lock are passed over
         if ids:
             stragglers.clear()
         self._flush_at = 0.0
         taken = consumer.take_outcomes(now) if flush else Flush({}, [], {}, [])
-        return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look)
+        if turn is not None and turn.ended:
+            turn.unsettled = [o["id"] for o in taken.outcomes] + consumer.outbox.unsettled()
+        return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look, turn=turn)
 
     def pause(self, now: float) -> float:
         """How many seconds to sleep when there was nothing to send."""
@@ -59,23 +67,25 @@ class Plan:
         again = consumer.outbox.next_try()
         if again is not None:
             until.append(again)
-        if consumer.claiming and consumer.agenda.dry:
-            until.append(consumer.agenda.next_claim(alone=self._alone()))
+        if self._roomy:
+            alone = self._alone()
+            until.append(consumer.turns.next_at(alone=alone))
+            if consumer.agenda.dry:
+                until.append(consumer.agenda.next_claim(alone=alone))
         return max(0.0005, min(until) - now)
 
-    def _jobs(self, now: float) -> int:
+    def _room(self, now: float) -> int:
+        """How many jobs this worker may take now."""
         consumer, lanes = self._consumer, self._consumer.lanes
         if not consumer.claiming or now > consumer.gate.until:
             return 0
-        jobs = consumer.pace.size(running=lanes.running, waiting=len(lanes.buffer), now=now)
+        jobs = consumer.pace.size(running=lanes.running, waiting=len(lanes.buffer) + lanes.groups.waiting, now=now)
         lanes.low = consumer.pace.ahead
         if intake.too_many(lanes, consumer.pace):
             consumer.handed_back += intake.give_back(lanes, consumer.pace)
             consumer.agenda.rest(now, 1.0)
             return 0
-        if jobs <= 0 or len(lanes.buffer) > lanes.low:
-            return 0
-        return jobs if consumer.agenda.may_claim(now, stragglers=bool(consumer.stragglers), alone=self._alone()) else 0
+        return 0 if len(lanes.buffer) > lanes.low else max(0, jobs)
 
     def _alone(self) -> bool:
         return self._consumer.share.alone.free(self._consumer)
@@ -87,6 +97,6 @@ class Plan:
             return False
         if claims or outbox.urgent or outbox.count >= FLUSH_JOBS or (not lanes.busy and not lanes.buffer):
             return True
-        if not self._flush_at:
-            self._flush_at = now + (BUSY_FLUSH_SECONDS if lanes.buffer else FLUSH_SECONDS)
+        pause = GROUP_FLUSH_SECONDS if lanes.groups.ended else BUSY_FLUSH_SECONDS if lanes.buffer else FLUSH_SECONDS
+        self._flush_at = min(self._flush_at or now + pause, now + pause)
         return now >= self._flush_at or (again is not None and again <= now)

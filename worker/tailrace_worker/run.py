@@ -20,15 +20,16 @@ from tailrace.db import Blocks
 from tailrace_worker import endings
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.calls import Calls
-from tailrace_worker.claim import ATTEMPT, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
+from tailrace_worker.claim import ATTEMPT, GROUPED, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
+from tailrace_worker.groups import Groups, follow
 from tailrace_worker.pace import Pace
 from tailrace_worker.slots import Gate, Slot
 
 log = logging.getLogger("tailrace.worker")
 
-NOT_PLAIN = REQUEUED | KEYED
+NOT_PLAIN = REQUEUED | KEYED | GROUPED
 """Bits of MARK of jobs whose success changes more than their own row."""
 
 TICK_SECONDS = 0.1
@@ -73,6 +74,7 @@ class Lanes:
             worker,
         )
         self.buffer: deque[Row] = deque()
+        self.groups = Groups(outbox)
         self.slots = [Slot(queue, n) for n in range(slots)]
         self.calls = Calls(queue=queue, slots=slots, outbox=outbox, worker=worker, blocks=blocks)
         self.running = 0
@@ -98,6 +100,11 @@ class Lanes:
     def busy(self) -> int:
         """Handlers that run now."""
         return sum(slot.row is not None for slot in self.slots)
+
+    @property
+    def free(self) -> int:
+        """Slots that nothing runs in or waits for."""
+        return max(0, len(self.slots) - self.running - len(self.buffer))
 
     def _launch(self, slot: Slot) -> None:
         self.running += 1
@@ -187,10 +194,14 @@ class Lanes:
         except Exception:  # an exception or a row that cannot be read must not cost a slot and leave the job running for ever
             log.exception("the outcome of a run could not be worked out")
             endings.unclear(self, slot)
+        if slot.row is not None and slot.row[MARK] & GROUPED:
+            follow(self, slot.row)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
         if slot.reason is not None or row[MARK] & NOT_PLAIN or slot.completed:
             endings.succeeded(self, slot, task)
+            if row[MARK] & GROUPED:
+                follow(self, row)
             return
         outbox, pace, token = self.outbox, self.pace, row[TOKEN]
         done = outbox.done.get(token)
@@ -218,6 +229,8 @@ class Lanes:
             ages.append(now - slot.since)
             if now > slot.deadline:
                 slot.tell("timeout")
+            if slot.row[MARK] & GROUPED and now > self.gate.certain:  # another worker may start the next member
+                slot.tell("lease_lost")
         if self.buffer and ages and self.pace.mean is not None:
             age = sum(ages) / len(ages)
             if age > self.pace.mean:  # what runs is slower than we thought: the consumer gives the excess back

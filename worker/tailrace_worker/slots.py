@@ -134,6 +134,11 @@ class Gate:
         self._blocked = blocked
         self._settle()
 
+    @property
+    def certain(self) -> float:
+        """Until when the lease is certain, by the boot clock, whether jobs may start or not."""
+        return self._certain
+
     def _settle(self) -> None:
         self.until = 0.0 if self._blocked else self._certain
         if boot() < self.until:

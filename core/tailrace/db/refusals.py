@@ -58,7 +58,6 @@ _RULES: Final[dict[str, _Rule]] = {
     "job_key_size": _Rule("key", "must be 1 to 512 bytes of UTF-8", "Use a digest of the long key"),
     "job_group_size": _Rule("serial_group", "must be 1 to 200 bytes of UTF-8", "Use a digest of the long name"),
     "job_key_slot_range": _Rule("key_slot", "must be 0, or 1 for a job with a key", "Leave it out"),
-    "job_not_yet": _Rule("serial_group", "is not in this release", "Leave it out"),
     "job_payload": _Rule(
         "payload",
         "must be a JSON object of at most 262144 bytes",

@@ -27,6 +27,7 @@ class JobOptions(TypedDict, total=False):
     run_at: datetime
     key: str
     on_duplicate: OnDuplicate
+    serial_group: str
     tenant: str
     max_attempts: int
     retry: RetryPolicy
@@ -64,6 +65,7 @@ class NewJob:
         key: At most one live job of the task in its queue and tenant has this key.
         on_duplicate: What happens when a live job has the key: `skip`, `replace`, `preserve_run_at` or `after`. The default is
             `skip`, and `after` for a handler that enqueues the key of its own job.
+        serial_group: At most one job of this name in its queue and tenant runs at a time, in order.
         tenant: Whose job it is.
         max_attempts: Runs in total.
         retry: Backoff, and max_attempts unless that is given too.
@@ -80,6 +82,7 @@ class NewJob:
     run_at: datetime | None = field(default=None, kw_only=True)
     key: str | None = field(default=None, kw_only=True)
     on_duplicate: OnDuplicate | None = field(default=None, kw_only=True)
+    serial_group: str | None = field(default=None, kw_only=True)
     tenant: str | None = field(default=None, kw_only=True)
     max_attempts: int | None = field(default=None, kw_only=True)
     retry: RetryPolicy | None = field(default=None, kw_only=True)

@@ -15,13 +15,14 @@ from tailrace.errors import InvalidOption, duration_seconds
 from tailrace.json_text import encode, text_fault
 from tailrace.policy import ON_DUPLICATE, RetryPolicy, check_max_attempts, check_priority
 
-NOT_YET: Final = frozenset({"serial_group", "group_order", "keep_result", "aliases", "upgrade", "declare", "cron", "schedules"})
+NOT_YET: Final = frozenset({"keep_result", "aliases", "upgrade", "declare", "cron", "schedules"})
 """Options and words of later releases: refused by name, so that no job is stored that nobody claims."""
 
 QUEUE_BYTES: Final = 128
 TASK_BYTES: Final = 200
 TENANT_BYTES: Final = 128
 KEY_BYTES: Final = 512
+GROUP_BYTES: Final = 200
 META_BYTES: Final = 8192
 
 
@@ -122,6 +123,7 @@ _WRITERS: Final[dict[str, Callable[[dict[str, Any], Any], None]]] = {
     "run_at": _writer("run_at", _run_at),
     "key": _writer("key", lambda value: check_text(value, field="key", most=KEY_BYTES)),
     "on_duplicate": _writer("on_duplicate", _on_duplicate),
+    "serial_group": _writer("serial_group", lambda value: check_text(value, field="serial_group", most=GROUP_BYTES)),
     "tenant": _writer("tenant", lambda value: check_text(value, field="tenant", most=TENANT_BYTES, least=0)),
     "max_attempts": _writer("max_attempts", check_max_attempts),
     "retry": _retry,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from tailrace.enqueue.new_job import NewJob
-from tailrace.enqueue.options import QUEUE_BYTES, TASK_BYTES, check_text, option_values
-from tailrace.enqueue.statements import PreparedJob
+from tailrace.enqueue.options import GROUP_BYTES, KEY_BYTES, QUEUE_BYTES, TASK_BYTES, check_text, option_values
+from tailrace.enqueue.statements import PreparedJob, with_member
 from tailrace.errors import InvalidOption, InvalidPayload, UnknownTask
 from tailrace.json_text import encode
 
@@ -35,13 +35,14 @@ class CallOptions:
         InvalidOption: It names the option.
     """
 
-    __slots__ = ("given", "key", "mode_said", "priority", "queue", "tenant", "text")
+    __slots__ = ("given", "group", "key", "mode_said", "priority", "queue", "tenant", "text")
 
     def __init__(self, spec: TaskSpec, options: Mapping[str, Any]) -> None:
         self.given = {name: value for name, value in options.items() if value is not None}
         values = option_values(self.given)
         self.given["queue"] = self.queue = check_text(self.given.get("queue", spec.queue), field="queue", most=QUEUE_BYTES)
         self.key: str | None = values.pop("key", None)
+        self.group: str | None = values.get("serial_group")
         self.tenant: str = values.get("tenant", "")
         self.priority: int = values.get("priority", spec.defaults.get("priority", 0))
         self.mode_said = "on_duplicate" in values or "on_duplicate" in spec.defaults
@@ -59,13 +60,17 @@ def prepare_call(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kw
 
     Raises:
         InvalidPayload: An argument does not fit; the field is its path.
-        InvalidOption: The key that the template gives is too long.
+        InvalidOption: The key or group that the template gives is too long.
     """
     text = spec.shape.text(spec.shape.bind(args, kwargs))
-    key = options.key
-    if key is None and spec.key is not None:
-        key = _checked_key(spec.key.render(from_json(text)))
-    return PreparedJob(options.queue, spec.name, text, options.text, options.tenant, key, options.priority, options.mode_said)
+    key, more = options.key, options.text
+    if (key is None and spec.key is not None) or (options.group is None and spec.serial_group is not None):
+        payload = from_json(text)
+        if key is None and spec.key is not None:
+            key = _rendered(spec.key, payload, KEY_BYTES)
+        if options.group is None and spec.serial_group is not None:
+            more = with_member(more, "serial_group", _rendered(spec.serial_group, payload, GROUP_BYTES))
+    return PreparedJob(options.queue, spec.name, text, more, options.tenant, key, options.priority, options.mode_said)
 
 
 def ready_call(app: App, spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedJob:
@@ -119,6 +124,8 @@ def new_job(spec: TaskSpec, options: CallOptions, args: tuple[Any, ...], kwargs:
     """
     checked = prepare_call(spec, options, args, kwargs)
     given = options.given if checked.key is None else {**options.given, "key": checked.key}
+    if options.group is None and spec.serial_group is not None:
+        given = {**given, "serial_group": json.loads(checked.options)["serial_group"]}
     job = NewJob(spec.name, from_json(checked.payload), **given)
     object.__setattr__(job, "checked", checked)
     return job
@@ -149,7 +156,9 @@ def prepare_job(app: App, job: NewJob) -> PreparedJob:
     key = values.pop("key", None)
     defaults = task.spec.defaults if task is not None else {}
     if key is None and task is not None and task.spec.key is not None:
-        key = _key_of(task.spec.key, job.payload)
+        key = _rendered(task.spec.key, job.payload, KEY_BYTES)
+    if "serial_group" not in values and task is not None and task.spec.serial_group is not None:
+        values["serial_group"] = _rendered(task.spec.serial_group, job.payload, GROUP_BYTES)
     return PreparedJob(
         queue=queue,
         task=name,
@@ -177,15 +186,12 @@ def _payload_text(payload: object) -> str:
     return encode(payload if isinstance(payload, dict) else dict(payload))
 
 
-def _key_of(template: KeyTemplate, payload: Mapping[str, Any]) -> str:
+def _rendered(template: KeyTemplate, payload: Mapping[str, Any], most: int) -> str:
     try:
-        return _checked_key(template.render(payload))
+        return check_text(template.render(payload), field=template.field, most=most)
     except KeyError as missing:
-        raise InvalidPayload("is missing, and the task's key needs it", field=f"payload.{missing.args[0]}") from None
-
-
-def _checked_key(key: str) -> str:
-    return check_text(key, field="key", most=512)
+        problem = f"is missing, and the task's {template.field} needs it"
+        raise InvalidPayload(problem, field=f"payload.{missing.args[0]}") from None
 
 
 def _options_text(values: dict[str, Any], defaults: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ class PreparedJob(NamedTuple):
 
     def as_successor(self) -> PreparedJob:
         """The same job in mode `after`; its options must not name a mode."""
-        return self._replace(options=_with(self.options, "on_duplicate", "after"), mode_said=True)
+        return self._replace(options=with_member(self.options, "on_duplicate", "after"), mode_said=True)
 
 
 def enqueue_one(blocks: Blocks, job: PreparedJob, *, trace: str | None = None) -> Statement[Receipt]:
@@ -55,9 +55,9 @@ def enqueue_one(blocks: Blocks, job: PreparedJob, *, trace: str | None = None) -
     """
     options = job.options
     if job.key is not None:
-        options = _with(options, "key", job.key)
+        options = with_member(options, "key", job.key)
     if trace is not None:
-        options = _with(options, "trace", trace)
+        options = with_member(options, "trace", trace)
     values = {"queue": job.queue, "task": job.task, "payload": job.payload, "options": options}
     return Statement(blocks["enqueue.one"], values, _one_receipt)
 
@@ -108,12 +108,12 @@ def chunks(jobs: Sequence[PreparedJob], order: Sequence[int]) -> Iterator[Sequen
 
 def _head_text(queue: str, task: str, options: str, *, trace: str | None) -> str:
     if trace is not None:
-        options = _with(options, "trace", trace)
+        options = with_member(options, "trace", trace)
     return f'{{"queue":{json.dumps(queue)},"task":{json.dumps(task)},"options":{options}}}'
 
 
-def _with(options: str, name: str, value: str) -> str:
-    """JSON text of an object with one more member."""
+def with_member(options: str, name: str, value: str) -> str:
+    """JSON text of an object with one more member, whose value is text."""
     member = f'"{name}":{json.dumps(value)}}}'
     return "{" + member if options == "{}" else f"{options[:-1]},{member}"
 

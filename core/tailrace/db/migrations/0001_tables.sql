@@ -43,7 +43,7 @@ create table tailrace.job (
 
 create index job_ready on tailrace.job (queue, priority, run_at, id) where serial_group is null and key_slot = 0 and lost = 0;
 -- Jobs whose process died once: claimed alone, so they have an index of their own. Only the reaper changes `lost`.
-create index job_suspect on tailrace.job (queue, run_at, id) where lost > 0 and serial_group is null and key_slot = 0;
+create index job_suspect on tailrace.job (queue, run_at, id) where lost > 0 and key_slot = 0;
 create unique index job_key on tailrace.job (tenant, queue, task, key, key_slot) where key is not null;
 create index job_by_group on tailrace.job (queue, serial_group, tenant, priority desc, run_at, id)
   where serial_group is not null and key_slot = 0;
@@ -79,7 +79,6 @@ declare
       array['job_group_size', 'serial_group', 'must be 1 to 200 bytes of UTF-8', 'Use a shorter name']
     when new.key_slot not in (0, 1) or (new.key_slot = 1 and new.key is null) then
       array['job_key_slot_range', 'key_slot', 'must be 0, or 1 with a key', 'Leave it out']
-    else array['job_not_yet', 'serial_group', 'groups are not in this release', 'Leave serial_group out']
   end;
 begin
   if broken is null then
@@ -101,9 +100,8 @@ create trigger job_rules
     and octet_length(new.queue) between 1 and 128 and octet_length(new.task) between 1 and 200
     and octet_length(new.tenant) <= 128
     and (new.key is null or octet_length(new.key) between 1 and 512)
-    and (new.key_slot = 0 or (new.key_slot = 1 and new.key is not null))
-    -- Groups are not claimed by this release; a row that nobody claims must not be stored.
-    and new.serial_group is null))
+    and (new.serial_group is null or octet_length(new.serial_group) between 1 and 200)
+    and (new.key_slot = 0 or (new.key_slot = 1 and new.key is not null))))
   execute function tailrace.refuse_job();
 
 create table tailrace.worker (
@@ -188,9 +186,11 @@ create table tailrace.queue_floor (
   primary key (queue, priority)
 ) with (fillfactor = 50);
 
+-- The groups that a lease holds, and those that wait for one member: `head` is set while their order is strict.
 create table tailrace.job_group (
-  queue text, tenant text, name text, token bigint not null, primary key (queue, tenant, name)
-) with (fillfactor = 50);
+  queue text, tenant text, name text, token bigint, head bigint, primary key (queue, tenant, name)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+create index job_group_token on tailrace.job_group (token);
 create table tailrace.limit_slot (
   queue text, name text not null default '', n int, job bigint, token bigint, primary key (queue, name, n)
 ) with (fillfactor = 50);

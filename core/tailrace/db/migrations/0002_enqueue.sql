@@ -23,7 +23,8 @@ create type tailrace.enqueue_settings_v1 as (
   backoff       jsonb,
   meta          jsonb,
   trace         text,
-  payload_limit int              -- null: the table's own
+  payload_limit int,             -- null: the table's own
+  serial_group  text
 );
 
 -- Raise one of our errors: SQLSTATE, field, problem, remedy.
@@ -196,12 +197,14 @@ declare
   v_field text;
 begin
   for v_field in select jsonb_object_keys(options) loop
-    if v_field in ('serial_group', 'group_order', 'keep_result') then
+    if v_field = 'keep_result' then
       perform tailrace.refuse_v1('TR002', v_field, 'is not in this release', 'Leave it out');
+    elsif v_field = 'group_order' then
+      perform tailrace.refuse_v1('TR002', v_field, 'belongs to the task, not to a job', 'Give it to the decorator of the task');
     elsif v_field not in ('priority', 'delay', 'run_at', 'key', 'on_duplicate', 'tenant', 'max_attempts', 'timeout', 'expires_in',
-                          'backoff', 'meta', 'trace') then
+                          'backoff', 'meta', 'trace', 'serial_group') then
       perform tailrace.refuse_v1('TR002', v_field, 'is no option',
-        'Known: priority, delay, run_at, key, on_duplicate, tenant, max_attempts, timeout, expires_in, backoff, meta, trace');
+        'Known: priority, delay, run_at, key, on_duplicate, serial_group, tenant, max_attempts, timeout, expires_in, backoff, meta, trace');
     end if;
   end loop;
 end $$;
@@ -232,7 +235,7 @@ begin
     o := (o -> 'defaults') || (o - 'defaults');
   end if;
   if o - array['priority', 'delay', 'run_at', 'key', 'on_duplicate', 'tenant', 'max_attempts', 'timeout', 'expires_in', 'backoff',
-               'meta', 'trace'] <> '{}' then
+               'meta', 'trace', 'serial_group'] <> '{}' then
     perform tailrace.refuse_option_v1(o);
   end if;
 
@@ -251,6 +254,9 @@ begin
   end if;
   if o ? 'key' then
     v.key := tailrace.text_option_v1(o, 'key', 1, 512);
+  end if;
+  if o ? 'serial_group' then
+    v.serial_group := tailrace.text_option_v1(o, 'serial_group', 1, 200);
   end if;
   if o ? 'timeout' then
     v.timeout := coalesce(tailrace.seconds_v1(o -> 'timeout'), tailrace.duration_option_v1(o, 'timeout'));
@@ -327,8 +333,10 @@ begin
         null;
       end;
     end if;
-    insert into tailrace.job as j (tenant, queue, task, payload, key, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
-    values (s.tenant, s.queue, s.task, new_payload, new_key, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)
+    insert into tailrace.job as j (tenant, queue, task, payload, key, serial_group, priority, run_at, max_attempts, timeout, expires_at, backoff,
+                                   meta, trace)
+    values (s.tenant, s.queue, s.task, new_payload, new_key, s.serial_group, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at,
+            s.backoff, s.meta, s.trace)
     on conflict (tenant, queue, task, key, key_slot) where key is not null do nothing
     returning j.id into id;
     if found then
@@ -339,8 +347,10 @@ begin
     from tailrace.job j
     where j.tenant = s.tenant and j.queue = s.queue and j.task = s.task and j.key = new_key and j.key_slot = 0;
     if found and v_running and s.on_duplicate = 'after' then
-      insert into tailrace.job as j (tenant, queue, task, payload, key, key_slot, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
-      values (s.tenant, s.queue, s.task, new_payload, new_key, 1, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)
+      insert into tailrace.job as j (tenant, queue, task, payload, key, key_slot, serial_group, priority, run_at, max_attempts, timeout,
+                                     expires_at, backoff, meta, trace)
+      values (s.tenant, s.queue, s.task, new_payload, new_key, 1, s.serial_group, s.priority, s.run_at, s.max_attempts, s.timeout,
+              s.expires_at, s.backoff, s.meta, s.trace)
       on conflict (tenant, queue, task, key, key_slot) where key is not null do nothing
       returning j.id into id;
       if found then
@@ -399,7 +409,7 @@ begin
 end $$;
 
 -- Enqueue one job in the caller's transaction; returns its id and created, replaced, skipped or in_progress. Options: priority,
--- delay, run_at, key, on_duplicate, tenant, max_attempts, timeout, expires_in, backoff, meta, trace; durations are intervals or seconds.
+-- delay, run_at, key, on_duplicate, serial_group, tenant, max_attempts, timeout, expires_in, backoff, meta, trace; durations are intervals or seconds.
 create function tailrace.enqueue(
   queue text, task text, payload jsonb, options jsonb default '{}', out id bigint, out outcome text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -425,8 +435,10 @@ begin
                                  'Store large data elsewhere and pass a reference');
     end if;
     if s.key is null then
-      insert into tailrace.job as j (tenant, queue, task, payload, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
-      values (s.tenant, queue, task, payload, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff, s.meta, s.trace)
+      insert into tailrace.job as j (tenant, queue, task, payload, serial_group, priority, run_at, max_attempts, timeout, expires_at, backoff,
+                                     meta, trace)
+      values (s.tenant, queue, task, payload, s.serial_group, s.priority, s.run_at, s.max_attempts, s.timeout, s.expires_at, s.backoff,
+              s.meta, s.trace)
       returning j.id into id;
       outcome := 'created';
     else
@@ -475,15 +487,17 @@ begin
   with fresh as (
     select r.ord, nextval(v_ids) as id, r.kind, r.payload
     from rows from (jsonb_array_elements(payloads), unnest(kinds), unnest(keys)) with ordinality as r (payload, kind, key, ord)
-    join unnest(v_settings) with ordinality as h (q, t, n, k, d, p, a, m, o, e, b, i, c, l, kind) on h.kind = r.kind
+    join unnest(v_settings) with ordinality as h (q, t, n, k, d, p, a, m, o, e, b, i, c, l, g, kind) on h.kind = r.kind
     where coalesce(r.key, h.k) is null
   ), stored as (
-    insert into tailrace.job (id, queue, task, tenant, payload, priority, run_at, max_attempts, timeout, expires_at, backoff, meta, trace)
+    insert into tailrace.job (id, queue, task, tenant, payload, serial_group, priority, run_at, max_attempts, timeout, expires_at, backoff, meta,
+                              trace)
     overriding system value
-    select f.id, h.queue, h.task, h.tenant, f.payload, h.priority, h.run_at, h.max_attempts, h.timeout, h.expires_at, h.backoff, h.meta, h.trace
+    select f.id, h.queue, h.task, h.tenant, f.payload, h.serial_group, h.priority, h.run_at, h.max_attempts, h.timeout, h.expires_at, h.backoff,
+           h.meta, h.trace
     from fresh f
     join unnest(v_settings) with ordinality as h (queue, task, tenant, key, on_duplicate, priority, run_at, max_attempts, timeout,
-                                                  expires_at, backoff, meta, trace, payload_limit, kind) on h.kind = f.kind
+                                                  expires_at, backoff, meta, trace, payload_limit, serial_group, kind) on h.kind = f.kind
     order by f.id
     returning 1
   )
@@ -494,7 +508,7 @@ begin
       select r.ord, r.payload, r.kind, coalesce(r.key, h.key) as key
       from rows from (jsonb_array_elements(payloads), unnest(kinds), unnest(keys)) with ordinality as r (payload, kind, key, ord)
       join unnest(v_settings) with ordinality as h (queue, task, tenant, key, on_duplicate, priority, run_at, max_attempts, timeout,
-                                                    expires_at, backoff, meta, trace, payload_limit, kind) on h.kind = r.kind
+                                                    expires_at, backoff, meta, trace, payload_limit, serial_group, kind) on h.kind = r.kind
       where coalesce(r.key, h.key) is not null
       order by h.tenant collate "C", h.queue collate "C", h.task collate "C", coalesce(r.key, h.key) collate "C", r.ord
     loop

@@ -427,16 +427,37 @@ begin
   end if;
 end $$;
 
--- Delete those leases that hold no job any more. A lease that somebody else has locked is left to him.
-create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
+-- Leave the groups that these tokens hold. One of strict order keeps its row and waits for its head, the member that was
+-- taken last: a claim sees whether that one still lives.
+create function tailrace.leave_groups_v1(tokens bigint[]) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-  delete from tailrace.lease l where l.token = any (array(
-    select e.token from tailrace.lease e
-    where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
-    order by e.token for update skip locked));
+  if exists (select from tailrace.job_group g where g.token = any (tokens)) then
+    update tailrace.job_group g set token = null where g.token = any (tokens) and g.head is not null;
+    delete from tailrace.job_group g where g.token = any (tokens);
+  end if;
+end $$;
+
+-- Delete those leases that hold no job any more, and leave their groups. A lease that somebody else has locked is left to him.
+create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_dropped bigint[];
+begin
+  with d as (
+    delete from tailrace.lease l where l.token = any (array(
+      select e.token from tailrace.lease e
+      where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
+      order by e.token for update skip locked))
+    returning l.token)
+  select array_agg(d.token) into v_dropped from d;
+  if v_dropped is not null then
+    perform tailrace.leave_groups_v1(v_dropped);
+  end if;
 end $$;
 
 -- Carry out the outcomes of a worker's runs: one set, and where a row spoils it, halves of it down to that row alone,

@@ -1,4 +1,4 @@
--- Tailrace 0004: heartbeats, and what becomes of the leases of the dead.
+-- Tailrace 0004: heartbeats, what becomes of the leases of the dead, and how leases hold groups.
 --
 -- A lease is alive while its worker's `until` is in the future. `take_over_v1` is the one place where a lease is taken
 -- from somebody: the reaper, a proof of death and `leases release` call it. It takes lease and job rows with SKIP LOCKED
@@ -215,4 +215,301 @@ begin
                 when exists (select from tailrace.lease l where l.token = t.token) then 'busy'
                 else 'released' end
     from unnest(v_tokens) t(token) left join jsonb_array_elements(v_all) a on (a.value ->> 'token')::bigint = t.token;
+end $$;
+
+-- ---- groups: at most one member of (queue, tenant, serial_group) at a time --------------------------------------------------
+-- A row of job_group with a token says that a lease holds the group. Whoever wants a group takes an advisory lock by its name
+-- without waiting, then inserts its row; enqueue knows nothing of that table. Each statement below has a snapshot of its own,
+-- so members are chosen after the group is certain.
+
+-- Leave groups that these tokens hold, each by its name; a strict one whose head lives on keeps its row and waits for it.
+create function tailrace.leave_some_groups_v1(of_queue text, names text[], tenants text[], tokens bigint[]) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  update tailrace.job_group g set token = null
+    from unnest(names, tenants, tokens) u(name, tenant, token)
+    where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token
+      and g.head is not null and exists (select from tailrace.job j where j.id = g.head offset 0);
+  delete from tailrace.job_group g using unnest(names, tenants, tokens) u(name, tenant, token)
+    where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token;
+end $$;
+
+-- Take up to k due members of each of these groups, whose rows have the token already, and write their lease. With a head only
+-- that member counts. A member that was lost before, is on its last attempt or wants strict order ends a chain: nothing is
+-- taken behind it that could be charged or overtake. Groups that give nothing are left. Columns as in claim_batch, plus the group.
+create function tailrace.take_members_v1(
+  of_queue text, by_worker text, new_token bigint, known_tasks text[], strict_tasks text[], context_tasks text[],
+  names text[], tenants text[], heads bigint[], k int, suspect boolean)
+returns table (id bigint, token bigint, attempts int, task text, payload text, timeout double precision, priority int, mark int,
+               run_at double precision, extra jsonb, serial_group text, tenant text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz := clock_timestamp();
+  v_ids    bigint[];
+  v_spent  bigint[];
+  v_first  bigint[];   -- the first member of each group that gave one
+  v_groups int[];      -- the places of these groups in names
+begin
+  with o as materialized (select u.name, u.tenant, u.head, u.n from unnest(names, tenants, heads) with ordinality u(name, tenant, head, n)),
+  one as materialized (
+    select s.id, s.attempts >= s.max_attempts as spent from tailrace.job s
+    where s.id = any (array(select o.head from o where o.head is not null)) and s.queue = of_queue and s.key_slot + 0 = 0
+      and s.token is null and s.run_at <= v_now and s.task = any (known_tasks)
+    for no key update of s skip locked),
+  many as materialized (
+    select o.n, x.id, x.spent, x.suspect, x.alone, x.priority, x.run_at
+    from o cross join lateral (
+      select s.id, s.attempts >= s.max_attempts as spent, s.lost > 0 as suspect, s.priority, s.run_at,
+             s.lost > 0 or s.attempts + 1 >= s.max_attempts or s.task = any (strict_tasks) as alone
+      from tailrace.job s
+      where s.queue = of_queue and s.serial_group = o.name and s.tenant = o.tenant and s.key_slot = 0 and s.token is null
+        and s.run_at <= v_now and s.task = any (known_tasks)
+      order by s.priority desc, s.run_at, s.id limit k for no key update of s skip locked) x
+    where o.head is null),
+  chains as (
+    select m.n, m.id, m.spent, row_number() over w as rn, bool_or(m.alone) over w as stop, first_value(m.suspect) over w as suspect
+    from many m window w as (partition by m.n order by m.priority desc, m.run_at, m.id)),
+  c as (
+    select o.n, one.id, one.spent, 1 as rn from o join one on one.id = o.head
+    union all
+    select x.n, x.id, x.spent, x.rn from chains x where x.suspect = take_members_v1.suspect and (x.rn = 1 or not x.stop))
+  select array_agg(c.id order by c.n, c.rn), coalesce(array_agg(c.id) filter (where c.spent), '{}'),
+         array_agg(c.id) filter (where c.rn = 1), coalesce(array_agg(c.n) filter (where c.rn = 1), '{}')
+    into v_ids, v_spent, v_first, v_groups from c;
+
+  if v_ids is not null then
+    insert into tailrace.lease (token, worker, queue, ids) values (new_token, by_worker, of_queue, v_ids);
+    return query
+      update tailrace.job j set token = new_token, attempts = j.attempts + (j.attempts < j.max_attempts)::int
+      where j.id = any (v_ids)
+      returning j.id, j.token, j.attempts, j.task, j.payload::text, date_part('epoch', j.timeout), j.priority,
+        32 + case when j.id = any (v_spent) then 1 else 0 end + case when j.expires_at <= v_now then 2 else 0 end
+          + case when j.requeues > 0 then 4 else 0 end + case when j.attempts >= j.max_attempts then 8 else 0 end
+          + case when j.key is not null then 16 else 0 end,
+        date_part('epoch', j.run_at),
+        case when j.task = any (context_tasks) or j.backoff is not null then jsonb_build_object(
+          'tenant', j.tenant, 'key', j.key, 'meta', j.meta, 'saved', j.saved, 'max_attempts', j.max_attempts, 'backoff', j.backoff,
+          'created_at', j.created_at, 'run_at', j.run_at, 'trace', j.trace, 'serial_group', j.serial_group)
+        when j.key is not null then jsonb_build_object('tenant', j.tenant, 'key', j.key) end,
+        j.serial_group, j.tenant;
+    if cardinality(strict_tasks) > 0 or cardinality(array_remove(heads, null)) > 0 then
+      update tailrace.job_group g set head = f.head
+        from (select j.serial_group, j.tenant, case when j.task = any (strict_tasks) then j.id end as head
+              from tailrace.job j where j.id = any (v_first)) f
+        where g.queue = of_queue and g.tenant = f.tenant and g.name = f.serial_group and g.token = new_token
+          and g.head is distinct from f.head;
+    end if;
+  end if;
+  if cardinality(v_groups) < cardinality(names) then
+    perform tailrace.leave_some_groups_v1(of_queue, array_agg(u.name), array_agg(u.tenant), array_agg(new_token))
+      from unnest(names, tenants) with ordinality u(name, tenant, n) where u.n <> all (v_groups);
+  end if;
+end $$;
+
+-- Write the rows of groups that walk_groups_v1 has found and locked. Returns those that this token holds now, with their heads.
+create function tailrace.hold_groups_v1(
+  of_queue text, new_token bigint, found_names text[], found_tenants text[], found_seen bigint[], found_heads bigint[],
+  out names text[], out tenants text[], out heads bigint[])
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  with i as (
+    insert into tailrace.job_group (queue, tenant, name, token)
+    select of_queue, u.tenant, u.name, new_token from unnest(found_names, found_tenants, found_seen) u(name, tenant, seen)
+    where u.seen is null on conflict (queue, tenant, name) do nothing returning name, tenant),
+  p as (
+    update tailrace.job_group g set token = new_token
+    from unnest(found_names, found_tenants, found_seen) u(name, tenant, seen)
+    where u.seen is not null and g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token is null and g.head = u.seen
+    returning g.name, g.tenant)
+  select coalesce(array_agg(u.name order by u.n), '{}'), coalesce(array_agg(u.tenant order by u.n), '{}'),
+         coalesce(array_agg(u.head order by u.n), '{}')
+    into names, tenants, heads
+    from unnest(found_names, found_tenants, found_heads) with ordinality u(name, tenant, head, n)
+    join (select i.name, i.tenant from i union all select p.name, p.tenant from p) t on t.name = u.name and t.tenant = u.tenant;
+end $$;
+
+-- One turn of a worker at a queue's groups, in the transaction that writes the outcomes of the groups that ended here:
+-- walk on from a cursor over at most `walk` distinct groups and take up to n that are free and due; go on with ended ones where
+-- room is left (so a busy group runs at the speed of its handler, and others have their turn); leave the rest.
+--   ended_*:   groups of this worker whose last member's outcome was just written, with the token that held them (where the
+--              outcome emptied a lease, its groups are free already, and are taken again)
+--   unsettled: jobs whose outcome may not have been written, since something was locked: their groups are kept
+--   suspect:   take one group whose next member was lost before, nothing else
+-- Returns members as take_members_v1 does, and last one row whose id is null and whose extra says
+-- {"found": groups taken by walking, "walked", "after": [name, tenant] to go on from, "seconds": of the walk, "kept": [[name, tenant]]}.
+create function tailrace.turn_groups_v1(
+  of_queue text, by_worker text, new_token bigint, known_tasks text[], strict_tasks text[], context_tasks text[],
+  ended_names text[], ended_tenants text[], ended_tokens bigint[], unsettled bigint[],
+  n int, k int, walk int, after_name text, after_tenant text, suspect boolean)
+returns table (id bigint, token bigint, attempts int, task text, payload text, timeout double precision, priority int, mark int,
+               run_at double precision, extra jsonb, serial_group text, tenant text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_began   timestamptz := clock_timestamp();
+  v_walked  timestamptz := v_began;
+  v_room    int := case when exists (select from tailrace.queue h where h.name = of_queue and (h.held or h.held_until > v_began))
+                        then 0 else n end;
+  v_found   record;
+  v_held    record;
+  v_mine    record;
+  v_kept    jsonb := '[]';
+  v_names   text[] := '{}';
+  v_tenants text[] := '{}';
+  v_heads   bigint[] := '{}';
+  v_number  int := 0;
+  v_of_walk int;
+  v_on      int;          -- how many of the ended groups go on here
+  v_name    text := after_name;
+  v_tenant  text := after_tenant;
+begin
+  for v_round in 1 .. 2 loop   -- a second one from the first group on
+    exit when v_room <= cardinality(v_names) or v_number >= walk;
+    select * into v_found from tailrace.walk_groups_v1(
+      of_queue, known_tasks, v_room - cardinality(v_names), walk - v_number, v_name, v_tenant, suspect, null, null);
+    if v_found.names is not null then
+      select * into v_held from tailrace.hold_groups_v1(of_queue, new_token, v_found.names, v_found.tenants, v_found.seen, v_found.heads);
+      v_names := v_names || v_held.names;
+      v_tenants := v_tenants || v_held.tenants;
+      v_heads := v_heads || v_held.heads;
+    end if;
+    v_number := v_number + v_found.walked;
+    if v_found.last_name is not null then
+      v_name := v_found.last_name;
+      v_tenant := v_found.last_tenant;
+    end if;
+    exit when suspect or cardinality(v_names) >= v_room or v_number >= walk;
+    v_name := '';
+    v_tenant := '';
+    exit when after_name = '';
+  end loop;
+  v_of_walk := cardinality(v_names);
+  v_walked := clock_timestamp();
+
+  if cardinality(ended_names) > 0 then
+    select coalesce(array_agg(m.name) filter (where m.ours), '{}') as names, coalesce(array_agg(m.tenant) filter (where m.ours), '{}') as tenants,
+           coalesce(array_agg(m.token) filter (where m.ours), '{}') as tokens, coalesce(array_agg(m.head) filter (where m.ours), '{}') as heads,
+           coalesce(jsonb_agg(jsonb_build_array(m.name, m.tenant)) filter (where m.unsettled), '[]') as kept,
+           array_agg(m.name) filter (where m.gone) as gone_names, array_agg(m.tenant) filter (where m.gone) as gone_tenants
+      into v_mine
+      from (select o.*, o.held and not o.unsettled as ours, not o.held as gone
+            from (select u.name, u.tenant, u.token, g.token is not null as held, (select j.id from tailrace.job j where j.id = g.head) as head,
+                         g.token is not null and exists (select from tailrace.job j where j.id = any (unsettled) and j.token = g.token
+                                                         and j.serial_group = g.name and j.tenant = g.tenant offset 0) as unsettled
+                  from unnest(ended_names, ended_tenants, ended_tokens) with ordinality u(name, tenant, token, n)
+                  left join tailrace.job_group g on g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token
+                  order by u.n) o) m;
+    v_kept := v_mine.kept;
+    v_room := case when suspect then 0 else greatest(v_room - v_of_walk, 0) end;
+    v_on := least(v_room, cardinality(v_mine.names));
+    if v_on > 0 then
+      update tailrace.job_group g set token = new_token
+        from unnest(v_mine.names[1:v_on], v_mine.tenants[1:v_on], v_mine.tokens[1:v_on]) u(name, tenant, token)
+        where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token;
+      v_names := v_names || v_mine.names[1:v_on];
+      v_tenants := v_tenants || v_mine.tenants[1:v_on];
+      v_heads := v_heads || v_mine.heads[1:v_on];
+    end if;
+    if v_on < cardinality(v_mine.names) then
+      perform tailrace.leave_some_groups_v1(of_queue, v_mine.names[v_on + 1:], v_mine.tenants[v_on + 1:], v_mine.tokens[v_on + 1:]);
+    elsif v_room > v_on and v_mine.gone_names is not null then
+      select * into v_found from tailrace.walk_groups_v1(of_queue, known_tasks, v_room - v_on, 0, '', '', false, v_mine.gone_names, v_mine.gone_tenants);
+      select * into v_held from tailrace.hold_groups_v1(of_queue, new_token, v_found.names, v_found.tenants, v_found.seen, v_found.heads);
+      v_names := v_names || v_held.names;
+      v_tenants := v_tenants || v_held.tenants;
+      v_heads := v_heads || v_held.heads;
+    end if;
+    if v_on < cardinality(v_mine.names) or v_room - v_on < coalesce(cardinality(v_mine.gone_names), 0) then
+      perform tailrace.wake_v1(of_queue);   -- others may have a slot for them
+    end if;
+  end if;
+
+  if cardinality(v_names) > 0 then
+    return query select m.* from tailrace.take_members_v1(
+      of_queue, by_worker, new_token, known_tasks, strict_tasks, context_tasks, v_names, v_tenants, v_heads, k, suspect) m;
+  end if;
+  return query select null::bigint, null::bigint, null::int, null::text, null::text, null::double precision, null::int, null::int,
+    null::double precision, jsonb_build_object('found', v_of_walk, 'walked', v_number, 'after', jsonb_build_array(v_name, v_tenant),
+      'seconds', extract(epoch from v_walked - v_began), 'kept', v_kept), null::text, null::text;
+end $$;
+
+-- The next free groups behind a cursor whose next member is due: their names, tenants, the head that their row names (seen) and
+-- the head that lives and must be taken. Locks each by name for the transaction, without waiting. Stops at `n` of them, else
+-- after `walk` groups; says how many were passed and which was the last. With `these_names` only these groups are looked at.
+create function tailrace.walk_groups_v1(
+  of_queue text, known_tasks text[], n int, walk int, after_name text, after_tenant text, suspect boolean,
+  these_names text[], these_tenants text[],
+  out names text[], out tenants text[], out seen bigint[], out heads bigint[], out walked int, out last_name text, out last_tenant text)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz := clock_timestamp();
+  v_schema bigint := pg_typeof(null::tailrace.job)::oid::bigint;
+begin
+  with recursive g(name, tenant, n) as (
+    (select j.serial_group, j.tenant, 1 from tailrace.job j
+     where not suspect and these_names is null and j.queue = of_queue and j.serial_group is not null and j.key_slot = 0
+       and (j.serial_group, j.tenant) > (after_name, after_tenant)
+     order by j.serial_group, j.tenant limit 1)
+    union all
+    select x.serial_group, x.tenant, g.n + 1
+    from g cross join lateral (
+      select j.serial_group, j.tenant from tailrace.job j
+      where j.queue = of_queue and j.serial_group is not null and j.key_slot = 0 and (j.serial_group, j.tenant) > (g.name, g.tenant)
+      order by j.serial_group, j.tenant limit 1) x
+    where g.n < walk),
+  s as (
+    select x.serial_group, x.tenant, (row_number() over ())::int as n
+    from (select j.serial_group, j.tenant from tailrace.job j
+          where suspect and j.queue = of_queue and j.lost > 0 and j.key_slot = 0 and j.run_at <= v_now
+            and coalesce(j.serial_group, '') <> ''   -- so that job_by_group does not offer itself
+            and j.token is null and j.task = any (known_tasks)
+          order by j.run_at, j.id limit walk) x),
+  w as (
+    select g.name, g.tenant, g.n from g union all select s.serial_group, s.tenant, s.n from s
+    union all select e.name, e.tenant, e.n::int from unnest(these_names, these_tenants) with ordinality e(name, tenant, n)),
+  c as materialized (
+    select w.name, w.tenant, w.n, r.head as seen, b.id as head
+    from w
+    left join tailrace.job_group r on r.queue = of_queue and r.tenant = w.tenant and r.name = w.name
+    left join tailrace.job b on b.id = r.head
+    where r.token is null
+      and case when b.id is not null
+               then b.token is null and b.run_at <= v_now and b.task = any (known_tasks) and (b.lost > 0) = suspect
+               else (select m.lost > 0 from tailrace.job m
+                     where m.queue = of_queue and m.serial_group = w.name and m.tenant = w.tenant and m.key_slot = 0 and m.token is null
+                       and m.run_at <= v_now and m.task = any (known_tasks)
+                     order by m.priority desc, m.run_at, m.id limit 1) = suspect end),
+  l as materialized (
+    select c.name, c.tenant, c.n, c.seen, c.head from c
+    where pg_try_advisory_xact_lock(hashtextextended(of_queue || e'\n' || c.tenant || e'\n' || c.name, v_schema))
+    limit walk_groups_v1.n),
+  z as (   -- the last group that was looked at; the rest of the walk is not even made when enough was found
+    select case when (select count(*) from l) >= walk_groups_v1.n then (select max(l.n) from l) else (select max(w.n) from w) end as n)
+  select (select array_agg(l.name order by l.n) from l), (select array_agg(l.tenant order by l.n) from l),
+         (select array_agg(l.seen order by l.n) from l), (select array_agg(l.head order by l.n) from l),
+         coalesce(z.n, 0), w.name, w.tenant
+    into names, tenants, seen, heads, walked, last_name, last_tenant
+    from z left join lateral (select w.name, w.tenant from w where w.n = z.n limit 1) w on true;
 end $$;

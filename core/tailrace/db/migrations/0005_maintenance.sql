@@ -131,7 +131,8 @@ end $$;
 --   exhausted waiting rows (a lowered max_attempts, imports, hand edits) go to the dead letters;
 --   waiting rows past expires_at that no claim meets end as expired;
 --   a token without a lease is an orphan: treated as a lost lease (given back, or dead on its last attempt);
---   a successor whose holder is gone takes its place.
+--   a successor whose holder is gone takes its place;
+--   a group whose lease is gone, or which waits for a job that is gone, is free again.
 -- Rows that run are never touched: what is looked at without a lock is read again under one.
 --   after: begin behind this id; null goes on where the last slice ended, and remembers where this one ends
 -- Returns {"seen", "estimate": rows of the table, "skipped", "orphaned", "followed": successors, "rows": [counted_v1],
@@ -191,6 +192,9 @@ begin
       from tailrace.conclude_each_v1(v) c;
   end if;
 
+  if after is null or v_seen < slice then
+    perform tailrace.audit_groups_v1();
+  end if;
   perform tailrace.end_routine_v1('sweep');
   if after is null then
     update tailrace.maintenance m set cursor = case when v_seen = slice then v_last end where m.routine = 'sweep' and m.scope = '';
@@ -226,6 +230,30 @@ begin
     end;
   end loop;
   return v_n;
+end $$;
+
+-- Free the groups whose lease is gone (claims write both rows in one transaction, so this never happens by itself), and forget
+-- those of strict order whose head has ended meanwhile. Returns how many.
+create function tailrace.audit_groups_v1() returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
+as $$
+declare
+  v_tokens bigint[];
+  v_n      bigint;
+begin
+  v_tokens := array(select distinct g.token from tailrace.job_group g
+                    where g.token is not null and not exists (select from tailrace.lease l where l.token = g.token offset 0));
+  if cardinality(v_tokens) > 0 then
+    perform tailrace.leave_groups_v1(v_tokens);
+  end if;
+  delete from tailrace.job_group g where g.ctid = any (array(
+    select o.ctid from tailrace.job_group o
+    where o.token is null and not exists (select from tailrace.job j where j.id = o.head offset 0)
+    order by o.queue, o.tenant, o.name for update skip locked));
+  get diagnostics v_n = row_count;
+  return v_n + cardinality(v_tokens);
 end $$;
 
 -- What the walk does with one row that it has found and locked.
@@ -354,15 +382,20 @@ as $$
     select (select j.queue from tailrace.job j where j.serial_group is null and j.key_slot = 0 and j.lost = 0 and j.queue > a.name
             order by j.queue limit 1) from a where a.name is not null),
   b(name) as (
-    (select j.queue from tailrace.job j where j.lost > 0 and j.serial_group is null and j.key_slot = 0 order by j.queue limit 1)
+    (select j.queue from tailrace.job j where j.lost > 0 and j.key_slot = 0 order by j.queue limit 1)
     union all
-    select (select j.queue from tailrace.job j where j.lost > 0 and j.serial_group is null and j.key_slot = 0 and j.queue > b.name
+    select (select j.queue from tailrace.job j where j.lost > 0 and j.key_slot = 0 and j.queue > b.name
             order by j.queue limit 1) from b where b.name is not null),
+  e(name) as (
+    (select j.queue from tailrace.job j where j.serial_group is not null and j.key_slot = 0 order by j.queue limit 1)
+    union all
+    select (select j.queue from tailrace.job j where j.serial_group is not null and j.key_slot = 0 and j.queue > e.name
+            order by j.queue limit 1) from e where e.name is not null),
   c(name) as (
     (select d.queue from tailrace.dead_letter d order by d.queue limit 1)
     union all
     select (select d.queue from tailrace.dead_letter d where d.queue > c.name order by d.queue limit 1) from c where c.name is not null)
-  select n.name from (select name from a union select name from b union select name from c) n
+  select n.name from (select name from a union select name from b union select name from e union select name from c) n
   where n.name is not null and not exists (select from tailrace.queue q where q.name = n.name)
 $$;
 

@@ -340,16 +340,20 @@ begin
     from (select j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
                  case when j.token is not null then case when w.id is null then 'stale' else 'running' end
                       when j.key_slot = 1 then 'blocked'
-                      when j.run_at <= v_now then 'due'
+                      when j.run_at <= v_now then
+                        case when g.token is not null or (g.head is not null and g.head <> j.id
+                                                          and exists (select from tailrace.job h where h.id = g.head offset 0))
+                             then 'waits' else 'due' end
                       when j.attempts > 0 or j.interrupted > 0 then 'retrying' else 'scheduled' end as kind
           from tailrace.job j
+          left join tailrace.job_group g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
           left join tailrace.lease l on l.token = j.token
           left join tailrace.worker w on w.id = l.worker and w.until > v_now
           where j.queue = queue_stats.queue) s
     group by s.task, s.kind
   ), stated as (
-    select case when c.kind <> 'due' then c.kind when q.held then 'held'
-                when k.task is null then 'unclaimable' else 'ready' end as state, c.n, c.since, c.run_at
+    select case when c.kind not in ('due', 'waits') then c.kind when q.held then 'held'
+                when k.task is null then 'unclaimable' when c.kind = 'waits' then 'blocked' else 'ready' end as state, c.n, c.since, c.run_at
     from counted c cross join q left join known k on k.task = c.task
   ), live as (
     select coalesce(sum(s.n) filter (where s.state = 'ready'), 0)::bigint as ready,

@@ -11,6 +11,8 @@ create view tailrace.jobs as
               when j.run_at > statement_timestamp() then case when j.attempts > 0 or j.interrupted > 0 then 'retrying' else 'scheduled' end
               when q.held or q.held_until > statement_timestamp() then 'held'
               when k.task is null then 'unclaimable'
+              when g.token is not null or (g.head is not null and g.head <> j.id
+                                           and exists (select from tailrace.job h where h.id = g.head offset 0)) then 'blocked'
               else 'ready' end as state,
          j.tenant, j.queue, j.task, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.key, j.key_slot, j.serial_group,
          j.lost, j.interrupted, j.snoozes, extract(epoch from j.timeout)::double precision as timeout, j.backoff, j.expires_at, j.trace,
@@ -18,6 +20,7 @@ create view tailrace.jobs as
          exists (select from tailrace.cancel_request c where c.job_id = j.id) as cancel_requested
   from tailrace.job j
   left join tailrace.queue q on q.name = j.queue
+  left join tailrace.job_group g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
   left join tailrace.lease l on l.token = j.token
   left join tailrace.worker w on w.id = l.worker and w.until > statement_timestamp()
   left join (select distinct s.queue, t.task
@@ -25,7 +28,7 @@ create view tailrace.jobs as
              where o.until > statement_timestamp() and o.state = 'working') k on k.queue = j.queue and k.task = j.task;
 
 comment on view tailrace.jobs is 'Live jobs with their state: ready, scheduled, retrying, blocked, held, unclaimable, running or stale. The states are disjoint and sum to the rows of table job.';
-comment on column tailrace.jobs.state is 'ready = due and claimable; scheduled = first run later; retrying = waits after a failed or interrupted run; blocked = successor of a running job of its key; held = due, its queue is on hold; unclaimable = due, no live worker knows the task; running = its lease is live; stale = its lease has expired and is not taken over yet';
+comment on column tailrace.jobs.state is 'ready = due and claimable; scheduled = first run later; retrying = waits after a failed or interrupted run; blocked = due, its group is taken or waits for another member in strict order, or it is the successor of a running job of its key; held = due, its queue is on hold; unclaimable = due, no live worker knows the task; running = its lease is live; stale = its lease has expired and is not taken over yet';
 comment on column tailrace.jobs.timeout is 'seconds a run may take; 0 = no limit, null = that of the queue';
 comment on column tailrace.jobs.worker is 'who holds the lease, while it runs';
 comment on column tailrace.jobs.claimed_at is 'when the batch it belongs to was claimed';
@@ -193,11 +196,12 @@ comment on column tailrace.queue_floor.priority is 'the priority';
 comment on column tailrace.queue_floor.run_at is 'examined up to this time';
 comment on column tailrace.queue_floor.id is 'and at that time up to this job';
 
-comment on table tailrace.job_group is 'Serial groups with a running member.';
+comment on table tailrace.job_group is 'Serial groups that a lease holds, and those of strict order that wait for one member.';
 comment on column tailrace.job_group.queue is 'the queue';
 comment on column tailrace.job_group.tenant is 'the tenant';
 comment on column tailrace.job_group.name is 'the group';
-comment on column tailrace.job_group.token is 'the lease that holds it';
+comment on column tailrace.job_group.token is 'the lease that holds it; null = it waits for its head';
+comment on column tailrace.job_group.head is 'in strict order: the member that must end before another may start';
 
 comment on table tailrace.limit_slot is 'Slots of concurrency limits.';
 comment on column tailrace.limit_slot.queue is 'the queue';

@@ -41,6 +41,7 @@ begin
     ('tailrace_worker', 'select, insert, update, delete', 'lease'),
     ('tailrace_worker', 'select, insert, update, delete', 'worker'),
     ('tailrace_worker', 'select, insert, update, delete', 'queue_floor'),
+    ('tailrace_worker', 'select, insert, update, delete', 'job_group'),
     ('tailrace_worker', 'select, insert, update, delete', 'waiter'),
     ('tailrace_worker', 'select, insert, delete', 'tally'),
     ('tailrace_worker', 'select, insert, update', 'total'),

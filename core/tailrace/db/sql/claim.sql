@@ -88,3 +88,12 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
     'tenant', tenant, 'key', key, 'meta', meta, 'saved', saved, 'max_attempts', max_attempts, 'backoff', backoff,
     'created_at', created_at, 'run_at', run_at, 'trace', trace)
   when key is not null then jsonb_build_object('tenant', tenant, 'key', key) end
+
+-- name: turn_groups
+-- purpose: a turn at the groups of a queue: leave or continue those that ended here, take others, with the lease of all of them
+-- locks: advisory locks by group (without waiting), rows of job_group, the member rows taken (NO KEY UPDATE, SKIP LOCKED); see the function
+-- index: job_by_group, the primary keys of job_group and job
+select id, token, attempts, task, payload, timeout, priority, mark, run_at, extra, serial_group, tenant
+from tailrace.turn_groups_v1(%(queue)s, %(worker)s, %(token)s, %(tasks)s, %(strict_tasks)s, %(context_tasks)s,
+  %(ended_names)s, %(ended_tenants)s, %(ended_tokens)s, %(unsettled)s,
+  %(n)s, %(k)s, %(walk)s, %(after_name)s, %(after_tenant)s, %(suspect)s)

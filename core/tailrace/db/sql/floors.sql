@@ -44,7 +44,8 @@ from unnest(%(priorities)s::int[]) p(priority)
 -- name: gaps
 -- purpose: a priority that this worker does not know yet (between the known ones no dead entries lie), the server's clock
 --          a quarter of a second ago (what is older and visible was examined by a claim that came back short), in how many
---          seconds a job that was lost before falls due, and whether the queue is held
+--          seconds a job that was lost before falls due, whether the queue is held, and in how many seconds a member of a
+--          group that was lost before falls due
 -- locks: none
 -- index: job_ready, one entry per gap; job_suspect
 select g.low,
@@ -56,7 +57,11 @@ select g.low,
   (select date_part('epoch', s.run_at - now()) from tailrace.job s
    where s.queue = %(queue)s and s.lost > 0 and s.serial_group is null and s.key_slot = 0 and s.token is null
      and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1),
-  exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now())),
+  (select date_part('epoch', s.run_at - now()) from tailrace.job s
+   where s.queue = %(queue)s and s.lost > 0 and s.key_slot = 0 and s.token is null
+     and coalesce(s.serial_group, '') <> ''   -- so that job_by_group does not offer itself: it may be long
+     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1)
 from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
 
 -- name: rescan
@@ -85,7 +90,7 @@ cross join lateral (
 -- name: due
 -- purpose: whether a job of the queue that this worker could run is due (`--until-empty`)
 -- locks: none
--- index: job_ready and job_suspect
+-- index: job_ready, job_suspect and job_by_group
 select not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
   and (exists (
     select from tailrace.job s
@@ -94,6 +99,10 @@ select not exists (select from tailrace.queue h where h.name = %(queue)s and (h.
   or exists (
     select from tailrace.job s
     where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost > 0 and s.token is null
+      and s.run_at <= now() and s.task = any(%(tasks)s))
+  or exists (
+    select from tailrace.job s
+    where s.queue = %(queue)s and s.serial_group is not null and s.key_slot = 0 and s.token is null
       and s.run_at <= now() and s.task = any(%(tasks)s)))
 
 -- name: clock
