@@ -94,7 +94,7 @@ class Consumer:
             floors=self.floors,
             outbox=self.outbox,
         )
-        self.turns = Turns(self.lanes.groups, self.pace)
+        self.turns, self.plan = Turns(self.lanes.groups, self.pace), Plan(self)
         self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
         self.waiter = Waiter(
             work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
@@ -107,7 +107,6 @@ class Consumer:
         self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
         self.discard, self.failures = False, 0
-        self.plan = Plan(self)
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:

@@ -375,15 +375,21 @@ declare
   v_tenants text[] := '{}';
   v_heads   bigint[] := '{}';
   v_number  int := 0;
+  v_walk    int := walk;
   v_of_walk int;
   v_on      int;          -- how many of the ended groups go on here
   v_name    text := after_name;
   v_tenant  text := after_tenant;
 begin
+  -- In a queue without groups the walk is not even planned.
+  if walk > 0 and not exists (select from tailrace.job j
+                              where j.queue = of_queue and j.serial_group is not null and j.key_slot = 0) then
+    v_walk := 0;
+  end if;
   for v_round in 1 .. 2 loop   -- a second one from the first group on
-    exit when v_room <= cardinality(v_names) or v_number >= walk;
+    exit when v_room <= cardinality(v_names) or v_number >= v_walk;
     select * into v_found from tailrace.walk_groups_v1(
-      of_queue, known_tasks, v_room - cardinality(v_names), walk - v_number, v_name, v_tenant, suspect, null, null);
+      of_queue, known_tasks, v_room - cardinality(v_names), v_walk - v_number, v_name, v_tenant, suspect, null, null);
     if v_found.names is not null then
       select * into v_held from tailrace.hold_groups_v1(of_queue, new_token, v_found.names, v_found.tenants, v_found.seen, v_found.heads);
       v_names := v_names || v_held.names;
@@ -395,7 +401,7 @@ begin
       v_name := v_found.last_name;
       v_tenant := v_found.last_tenant;
     end if;
-    exit when suspect or cardinality(v_names) >= v_room or v_number >= walk;
+    exit when suspect or cardinality(v_names) >= v_room or v_number >= v_walk;
     v_name := '';
     v_tenant := '';
     exit when after_name = '';
