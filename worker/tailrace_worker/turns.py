@@ -1,8 +1,8 @@
 """When a queue's groups have their turn, and how the free slots are shared with jobs without a group.
 
-A walk over the groups that found nothing is repeated after fifty times its own duration at the earliest, so a queue
-without free groups pays nothing; one that found some is followed by the next at once. Pure but for the random numbers:
-consumer.py asks and tells, groups.py keeps what was taken.
+A walk over the groups that found nothing is repeated after fifty times its own duration at the earliest (ten times when
+something has come since), so a queue without free groups pays nothing; one that found some is followed by the next at once.
+Pure but for the random numbers: consumer.py asks and tells, groups.py keeps what was taken.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ WALK: Final = 400
 """Groups that one turn passes at most."""
 FIRST: Final[Key] = ("", "")
 SHARE: Final = 50.0
+HURRY: Final = 10.0
+"""The same for a walk that a notification asks for."""
 ABSENT_SECONDS: Final = 1.0
 """How often to look whether a queue has groups at all."""
 PAUSE_SECONDS: Final = (0.05, 0.25)
 """Shortest and longest wait after a walk that found nothing, while there are groups."""
+HURRY_SECONDS: Final = 0.005
+"""Shortest wait after such a walk when something has come since."""
 PROBE: Final = 10
 """A walk that will probably find nothing gets one of so many free slots."""
 
@@ -85,14 +89,14 @@ class Turns:
         self.suspect_at: float | None = None
         self.present = False
         self._likely = self._turned = False
-        self._walk_at = 0.0
+        self._walk_at = self._soonest = 0.0
         self._pause = PAUSE_SECONDS[0]
         self._after = FIRST
 
     def look_soon(self, *, always: bool = False) -> None:
-        """Something may have come: walk with the next exchange, in a queue that is known to have groups or `always`."""
+        """Something may have come: walk as soon as the budget allows, in a queue that is known to have groups or `always`."""
         if self.present or always:
-            self._walk_at, self._pause = 0.0, PAUSE_SECONDS[0]
+            self._walk_at, self._pause = min(self._walk_at, self._soonest), PAUSE_SECONDS[0]
 
     def falls_due(self, at: float) -> None:
         """A job comes back at a moment on the boot clock; it may have a group."""
@@ -169,9 +173,10 @@ class Turns:
         self.present = told["walked"] > 0
         self._likely = told["found"] >= turn.n
         if told["found"]:
-            self._walk_at, self._pause = now, PAUSE_SECONDS[0]
+            self._walk_at, self._soonest, self._pause = now, now, PAUSE_SECONDS[0]
             return
         pause = self._pause if self.present else ABSENT_SECONDS
         self._pause = min(PAUSE_SECONDS[1], 1.5 * self._pause)
-        least = SHARE * float(told["seconds"])
-        self._walk_at = now + max(pause, least) * self.workers * (0.8 + 0.4 * self._jitter())
+        took = float(told["seconds"])
+        self._walk_at = now + max(pause, SHARE * took) * self.workers * (0.8 + 0.4 * self._jitter())
+        self._soonest = now + max(HURRY_SECONDS if self.present else PAUSE_SECONDS[0], HURRY * took)
