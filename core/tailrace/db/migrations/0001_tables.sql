@@ -174,6 +174,8 @@ create table tailrace.queue (
   owner          jsonb,
   generation     bigint,
   managed_by     text check (managed_by in ('controller', 'cli')),
+  limits         bigint not null default 0,
+  limits_sure    boolean not null default true,
   reading        jsonb,
   read_at        timestamptz
 );

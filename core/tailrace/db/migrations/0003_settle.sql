@@ -75,6 +75,35 @@ language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
          end
 $$;
 
+-- The tasks that a queue's settings name.
+create function tailrace.task_names_v1(settings jsonb) returns setof text
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select t.value ->> 'name' from jsonb_array_elements(case when jsonb_typeof(settings -> 'tasks') = 'array' then settings -> 'tasks' else '[]' end) t
+  union all
+  select t.key from jsonb_each(case when jsonb_typeof(settings -> 'tasks') = 'object' then settings -> 'tasks' else '{}' end) t
+$$;
+
+-- The limits in a queue's settings: how many jobs run at a time of a task, or (name '') of the queue.
+create function tailrace.limits_v1(settings jsonb) returns table (name text, most int)
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select l.name, least(greatest(trunc((l.value #>> '{}')::numeric), 1), 1000000)::int
+  from (select '' as name, settings #> '{limits,concurrency}' as value
+        union all
+        select t.name, tailrace.task_settings_v1(settings, t.name) -> 'concurrencyLimit' from tailrace.task_names_v1(settings) t(name)) l
+  where jsonb_typeof(l.value) = 'number'
+$$;
+
+-- The rates in a queue's settings; tasks null = every task, period in seconds.
+create function tailrace.rates_v1(settings jsonb)
+returns table (name text, jobs double precision, period double precision, burst double precision, tasks text[])
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select r.value ->> 'name', (r.value ->> 'jobs')::double precision, (r.value ->> 'periodSeconds')::double precision,
+         coalesce((r.value ->> 'burst')::double precision, (r.value ->> 'jobs')::double precision),
+         (select array_agg(t.value) from jsonb_array_elements_text(
+            case when jsonb_typeof(r.value -> 'tasks') = 'array' then r.value -> 'tasks' else '[]' end) t)
+  from jsonb_array_elements(case when jsonb_typeof(settings #> '{limits,rates}') = 'array' then settings #> '{limits,rates}' else '[]' end) r
+$$;
+
 -- Seconds that a job waits by its own backoff, else its task's in the queue's settings, else the queue's, else the default.
 create function tailrace.job_backoff_v1(own jsonb, queue text, task text, n int) returns double precision
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$

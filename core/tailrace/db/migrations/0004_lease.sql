@@ -59,6 +59,7 @@ begin
                 where not exists (select from tailrace.lease l where l.token = k.token offset 0)),
     'queues', (select coalesce(jsonb_object_agg(n.name, jsonb_build_object(
                  'settings', coalesce(q.settings, '{}'),
+                 'limits', coalesce(q.limits, 0),
                  'held', coalesce(q.held, false) or coalesce(q.held_until > clock_timestamp(), false),
                  'workers', (select count(*) from tailrace.worker o where o.until > clock_timestamp() and n.name = any (o.queues)))), '{}')
                from unnest(w.queues) n(name) left join tailrace.queue q on q.name = n.name));
@@ -242,7 +243,7 @@ end $$;
 -- taken behind it that could be charged or overtake. Groups that give nothing are left. Columns as in claim_batch, plus the group.
 create function tailrace.take_members_v1(
   of_queue text, by_worker text, new_token bigint, known_tasks text[], strict_tasks text[], context_tasks text[],
-  names text[], tenants text[], heads bigint[], k int, suspect boolean)
+  names text[], tenants text[], heads bigint[], k int, suspect boolean, not_now text[])
 returns table (id bigint, token bigint, attempts int, task text, payload text, timeout double precision, priority int, mark int,
                run_at double precision, extra jsonb, serial_group text, tenant text)
 language plpgsql volatile
@@ -262,12 +263,12 @@ begin
   one as materialized (
     select s.id, s.attempts >= s.max_attempts as spent from tailrace.job s
     where s.id = any (array(select o.head from o where o.head is not null)) and s.queue = of_queue and s.key_slot + 0 = 0
-      and s.token is null and s.run_at <= v_now and s.task = any (known_tasks)
+      and s.token is null and s.run_at <= v_now and s.task = any (known_tasks) and s.task <> all (not_now)
     for no key update of s skip locked),
   many as materialized (
-    select o.n, x.id, x.spent, x.suspect, x.alone, x.priority, x.run_at
+    select o.n, x.id, x.spent, x.suspect, x.alone, x.later, x.priority, x.run_at
     from o cross join lateral (
-      select s.id, s.attempts >= s.max_attempts as spent, s.lost > 0 as suspect, s.priority, s.run_at,
+      select s.id, s.attempts >= s.max_attempts as spent, s.lost > 0 as suspect, s.priority, s.run_at, s.task = any (not_now) as later,
              s.lost > 0 or s.attempts + 1 >= s.max_attempts or s.task = any (strict_tasks) as alone
       from tailrace.job s
       where s.queue = of_queue and s.serial_group = o.name and s.tenant = o.tenant and s.key_slot = 0 and s.token is null
@@ -275,12 +276,12 @@ begin
       order by s.priority desc, s.run_at, s.id limit k for no key update of s skip locked) x
     where o.head is null),
   chains as (
-    select m.n, m.id, m.spent, row_number() over w as rn, bool_or(m.alone) over w as stop, first_value(m.suspect) over w as suspect
+    select m.n, m.id, m.spent, row_number() over w as rn, bool_or(m.alone) over w as stop, bool_or(m.later) over w as later, first_value(m.suspect) over w as suspect
     from many m window w as (partition by m.n order by m.priority desc, m.run_at, m.id)),
   c as (
     select o.n, one.id, one.spent, 1 as rn from o join one on one.id = o.head
     union all
-    select x.n, x.id, x.spent, x.rn from chains x where x.suspect = take_members_v1.suspect and (x.rn = 1 or not x.stop))
+    select x.n, x.id, x.spent, x.rn from chains x where x.suspect = take_members_v1.suspect and (x.rn = 1 or not x.stop) and not x.later)
   select array_agg(c.id order by c.n, c.rn), coalesce(array_agg(c.id) filter (where c.spent), '{}'),
          array_agg(c.id) filter (where c.rn = 1), coalesce(array_agg(c.n) filter (where c.rn = 1), '{}')
     into v_ids, v_spent, v_first, v_groups from c;
@@ -348,12 +349,13 @@ end $$;
 --              outcome emptied a lease, its groups are free already, and are taken again)
 --   unsettled: jobs whose outcome may not have been written, since something was locked: their groups are kept
 --   suspect:   take one group whose next member was lost before, nothing else
+--   not_now:   tasks whose limit is taken: a group whose next member is of one waits
 -- Returns members as take_members_v1 does, and last one row whose id is null and whose extra says
 -- {"found": groups taken by walking, "walked", "after": [name, tenant] to go on from, "seconds": of the walk, "kept": [[name, tenant]]}.
 create function tailrace.turn_groups_v1(
   of_queue text, by_worker text, new_token bigint, known_tasks text[], strict_tasks text[], context_tasks text[],
   ended_names text[], ended_tenants text[], ended_tokens bigint[], unsettled bigint[],
-  n int, k int, walk int, after_name text, after_tenant text, suspect boolean)
+  n int, k int, walk int, after_name text, after_tenant text, suspect boolean, known_limits bigint, not_now text[])
 returns table (id bigint, token bigint, attempts int, task text, payload text, timeout double precision, priority int, mark int,
                run_at double precision, extra jsonb, serial_group text, tenant text)
 language plpgsql volatile
@@ -365,8 +367,7 @@ as $$
 declare
   v_began   timestamptz := clock_timestamp();
   v_walked  timestamptz := v_began;
-  v_room    int := case when exists (select from tailrace.queue h where h.name = of_queue and (h.held or h.held_until > v_began))
-                        then 0 else n end;
+  v_room    int := n;
   v_found   record;
   v_held    record;
   v_mine    record;
@@ -381,6 +382,10 @@ declare
   v_name    text := after_name;
   v_tenant  text := after_tenant;
 begin
+  lock table tailrace.lease in row exclusive mode;   -- before the look at the limits: see settle_limits_v1
+  if exists (select from tailrace.queue h where h.name = of_queue and (h.held or h.held_until > v_began or h.limits <> known_limits)) then
+    v_room := 0;
+  end if;
   -- In a queue without groups the walk is not even planned.
   if walk > 0 and not exists (select from tailrace.job j
                               where j.queue = of_queue and j.serial_group is not null and j.key_slot = 0) then
@@ -389,7 +394,7 @@ begin
   for v_round in 1 .. 2 loop   -- a second one from the first group on
     exit when v_room <= cardinality(v_names) or v_number >= v_walk;
     select * into v_found from tailrace.walk_groups_v1(
-      of_queue, known_tasks, v_room - cardinality(v_names), v_walk - v_number, v_name, v_tenant, suspect, null, null);
+      of_queue, known_tasks, v_room - cardinality(v_names), v_walk - v_number, v_name, v_tenant, suspect, null, null, not_now);
     if v_found.names is not null then
       select * into v_held from tailrace.hold_groups_v1(of_queue, new_token, v_found.names, v_found.tenants, v_found.seen, v_found.heads);
       v_names := v_names || v_held.names;
@@ -436,7 +441,7 @@ begin
     if v_on < cardinality(v_mine.names) then
       perform tailrace.leave_some_groups_v1(of_queue, v_mine.names[v_on + 1:], v_mine.tenants[v_on + 1:], v_mine.tokens[v_on + 1:]);
     elsif v_room > v_on and v_mine.gone_names is not null then
-      select * into v_found from tailrace.walk_groups_v1(of_queue, known_tasks, v_room - v_on, 0, '', '', false, v_mine.gone_names, v_mine.gone_tenants);
+      select * into v_found from tailrace.walk_groups_v1(of_queue, known_tasks, v_room - v_on, 0, '', '', false, v_mine.gone_names, v_mine.gone_tenants, not_now);
       select * into v_held from tailrace.hold_groups_v1(of_queue, new_token, v_found.names, v_found.tenants, v_found.seen, v_found.heads);
       v_names := v_names || v_held.names;
       v_tenants := v_tenants || v_held.tenants;
@@ -449,7 +454,7 @@ begin
 
   if cardinality(v_names) > 0 then
     return query select m.* from tailrace.take_members_v1(
-      of_queue, by_worker, new_token, known_tasks, strict_tasks, context_tasks, v_names, v_tenants, v_heads, k, suspect) m;
+      of_queue, by_worker, new_token, known_tasks, strict_tasks, context_tasks, v_names, v_tenants, v_heads, k, suspect, not_now) m;
   end if;
   return query select null::bigint, null::bigint, null::int, null::text, null::text, null::double precision, null::int, null::int,
     null::double precision, jsonb_build_object('found', v_of_walk, 'walked', v_number, 'after', jsonb_build_array(v_name, v_tenant),
@@ -461,7 +466,7 @@ end $$;
 -- after `walk` groups; says how many were passed and which was the last. With `these_names` only these groups are looked at.
 create function tailrace.walk_groups_v1(
   of_queue text, known_tasks text[], n int, walk int, after_name text, after_tenant text, suspect boolean,
-  these_names text[], these_tenants text[],
+  these_names text[], these_tenants text[], not_now text[],
   out names text[], out tenants text[], out seen bigint[], out heads bigint[], out walked int, out last_name text, out last_tenant text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -502,8 +507,8 @@ begin
     left join tailrace.job b on b.id = r.head
     where r.token is null
       and case when b.id is not null
-               then b.token is null and b.run_at <= v_now and b.task = any (known_tasks) and (b.lost > 0) = suspect
-               else (select m.lost > 0 from tailrace.job m
+               then b.token is null and b.run_at <= v_now and b.task = any (known_tasks) and b.task <> all (not_now) and (b.lost > 0) = suspect
+               else (select case when m.task <> all (not_now) then m.lost > 0 end from tailrace.job m
                      where m.queue = of_queue and m.serial_group = w.name and m.tenant = w.tenant and m.key_slot = 0 and m.token is null
                        and m.run_at <= v_now and m.task = any (known_tasks)
                      order by m.priority desc, m.run_at, m.id limit 1) = suspect end),

@@ -424,8 +424,9 @@ begin
     'dead_count_seconds', round(extract(epoch from clock_timestamp() - v_now)::numeric, 4));
 end $$;
 
--- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease, and
--- cancel requests whose job has ended. Returns {"waiters", "workers", "cancel_requests"}.
+-- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease,
+-- cancel requests whose job has ended, and slots of runs that have ended. Returns {"waiters", "workers", "cancel_requests",
+-- "limit_slots"}.
 create function tailrace.housekeeping_v1() returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -437,6 +438,7 @@ declare
   v_waiters  bigint;
   v_workers  bigint;
   v_requests bigint;
+  v_slots    bigint;
 begin
   if not tailrace.begin_routine_v1('housekeeping') then
     return '{"locked": true}';
@@ -452,6 +454,7 @@ begin
     select x.job_id from tailrace.cancel_request x where not exists (select from tailrace.job j where j.id = x.job_id offset 0)
     order by x.job_id limit 10000 for update skip locked));
   get diagnostics v_requests = row_count;
+  v_slots := tailrace.tidy_limits_v1();
   perform tailrace.end_routine_v1('housekeeping');
-  return jsonb_build_object('waiters', v_waiters, 'workers', v_workers, 'cancel_requests', v_requests);
+  return jsonb_build_object('waiters', v_waiters, 'workers', v_workers, 'cancel_requests', v_requests, 'limit_slots', v_slots);
 end $$;

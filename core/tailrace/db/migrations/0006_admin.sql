@@ -335,6 +335,8 @@ begin
   ), known as (
     select distinct t.task from tailrace.worker w cross join unnest(w.tasks) t(task)
     where w.until > v_now and w.state = 'working' and queue_stats.queue = any (w.queues)
+  ), taken as materialized (
+    select f.tasks from tailrace.limits f where f.queue = queue_stats.queue and f.free < 1
   ), counted as (
     select s.task, s.kind, count(*) as n, min(s.since) as since, min(s.run_at) as run_at
     from (select j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
@@ -353,7 +355,9 @@ begin
     group by s.task, s.kind
   ), stated as (
     select case when c.kind not in ('due', 'waits') then c.kind when q.held then 'held'
-                when k.task is null then 'unclaimable' when c.kind = 'waits' then 'blocked' else 'ready' end as state, c.n, c.since, c.run_at
+                when k.task is null then 'unclaimable'
+                when c.kind = 'waits' or exists (select from taken t where t.tasks is null or c.task = any (t.tasks)) then 'blocked'
+                else 'ready' end as state, c.n, c.since, c.run_at
     from counted c cross join q left join known k on k.task = c.task
   ), live as (
     select coalesce(sum(s.n) filter (where s.state = 'ready'), 0)::bigint as ready,

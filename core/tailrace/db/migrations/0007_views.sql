@@ -3,8 +3,36 @@
 -- Field names are those of the library and of JSON output. Durations are seconds. Time is that of the statement, so a job
 -- enqueued earlier in the same transaction shows as what it is.
 
+-- ---- limits -----------------------------------------------------------------------------------------------------------
+create view tailrace.limits as
+  select q.name as queue, 'concurrency' as kind, m.name, case when m.name <> '' then array[m.name] end as tasks,
+         m.most::bigint as most, null::double precision as period, null::bigint as burst, u.in_use, greatest(m.most - u.in_use, 0) as free
+  from tailrace.queue q
+  cross join lateral tailrace.limits_v1(q.settings) m
+  cross join lateral (select count(*) as in_use from tailrace.lease l cross join unnest(l.ids) i(id)
+                      join tailrace.job j on j.id = i.id and j.token = l.token
+                      where l.queue = q.name and m.name in ('', j.task)) u
+  union all
+  select q.name, 'rate', m.name, m.tasks, m.jobs::bigint, m.period, m.burst::bigint, null,
+         floor(greatest(least(m.burst, coalesce(r.tokens + greatest(extract(epoch from statement_timestamp() - r.at), 0)::double precision
+           * m.jobs / m.period, m.burst)), 0))::bigint
+  from tailrace.queue q
+  cross join lateral tailrace.rates_v1(q.settings) m
+  left join tailrace.rate r on r.queue = q.name and r.name = m.name;
+
+comment on view tailrace.limits is 'Limits and rates of queues, and how far they are used now.';
+comment on column tailrace.limits.kind is 'concurrency = jobs that run at a time; rate = jobs that start in a period';
+comment on column tailrace.limits.name is 'the task, or empty for the whole queue; of a rate its name';
+comment on column tailrace.limits.tasks is 'the tasks it counts; null = every task';
+comment on column tailrace.limits.most is 'jobs at a time, or in a period';
+comment on column tailrace.limits.period is 'seconds, of a rate';
+comment on column tailrace.limits.burst is 'how many may start at once, of a rate';
+comment on column tailrace.limits.in_use is 'jobs that run now, null for a rate';
+comment on column tailrace.limits.free is 'jobs that could start now';
+
 -- ---- jobs -------------------------------------------------------------------------------------------------------------
 create view tailrace.jobs as
+  with taken as materialized (select f.queue, f.tasks from tailrace.limits f where f.free < 1)
   select j.id,
          case when j.token is not null then case when w.id is null then 'stale' else 'running' end
               when j.key_slot = 1 then 'blocked'
@@ -13,6 +41,7 @@ create view tailrace.jobs as
               when k.task is null then 'unclaimable'
               when g.token is not null or (g.head is not null and g.head <> j.id
                                            and exists (select from tailrace.job h where h.id = g.head offset 0)) then 'blocked'
+              when exists (select from taken t where t.queue = j.queue and (t.tasks is null or j.task = any (t.tasks))) then 'blocked'
               else 'ready' end as state,
          j.tenant, j.queue, j.task, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.key, j.key_slot, j.serial_group,
          j.lost, j.interrupted, j.snoozes, extract(epoch from j.timeout)::double precision as timeout, j.backoff, j.expires_at, j.trace,
@@ -28,7 +57,7 @@ create view tailrace.jobs as
              where o.until > statement_timestamp() and o.state = 'working') k on k.queue = j.queue and k.task = j.task;
 
 comment on view tailrace.jobs is 'Live jobs with their state: ready, scheduled, retrying, blocked, held, unclaimable, running or stale. The states are disjoint and sum to the rows of table job.';
-comment on column tailrace.jobs.state is 'ready = due and claimable; scheduled = first run later; retrying = waits after a failed or interrupted run; blocked = due, its group is taken or waits for another member in strict order, or it is the successor of a running job of its key; held = due, its queue is on hold; unclaimable = due, no live worker knows the task; running = its lease is live; stale = its lease has expired and is not taken over yet';
+comment on column tailrace.jobs.state is 'ready = due and claimable; scheduled = first run later; retrying = waits after a failed or interrupted run; blocked = due, but its limit is taken or its rate used up, its group is taken or waits for another member in strict order, or it is the successor of a running job of its key; held = due, its queue is on hold; unclaimable = due, no live worker knows the task; running = its lease is live; stale = its lease has expired and is not taken over yet';
 comment on column tailrace.jobs.timeout is 'seconds a run may take; 0 = no limit, null = that of the queue';
 comment on column tailrace.jobs.worker is 'who holds the lease, while it runs';
 comment on column tailrace.jobs.claimed_at is 'when the batch it belongs to was claimed';
@@ -184,6 +213,8 @@ comment on column tailrace.queue.name is 'at most 128 bytes';
 comment on column tailrace.queue.settings is 'the database part of its JobQueue';
 comment on column tailrace.queue.held is 'its stopPolicy holds it';
 comment on column tailrace.queue.held_until is 'somebody holds it until then; the year 9999 = without an end';
+comment on column tailrace.queue.limits is 'the version of its limits and rates; a claim that knows another takes nothing';
+comment on column tailrace.queue.limits_sure is 'false from the moment a limit is new or lower until all that runs is counted';
 comment on column tailrace.queue.owner is 'the resource that owns it';
 comment on column tailrace.queue.generation is 'the generation of that resource';
 comment on column tailrace.queue.managed_by is 'controller or cli';

@@ -48,7 +48,9 @@ begin
     ('tailrace_worker', 'select, insert, update', 'dead_letter'),
     ('tailrace_worker', 'select', 'dead_letters'),
     ('tailrace_worker', 'select, update, delete', 'cancel_request'),
-    ('tailrace_worker', 'select, insert, update (reading, read_at)', 'queue'),
+    ('tailrace_worker', 'select, insert, update (reading, read_at, limits_sure)', 'queue'),
+    ('tailrace_worker', 'select, insert, update, delete', 'limit_slot'),
+    ('tailrace_worker', 'select, insert, update, delete', 'rate'),
     ('tailrace_worker', 'select, insert, update', 'maintenance'),
     ('tailrace_worker', 'select', 'migration'),
     ('tailrace_worker', 'select', 'installation')) g(r, rights, relation);

@@ -15,7 +15,7 @@ with c as materialized (
     where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
       and s.run_at <= now() and (s.run_at, s.id) > (p.run_at, p.id) and s.token is null and s.task = any(%(tasks)s)
     order by s.run_at, s.id limit %(n)s for no key update of s skip locked) j
-  where not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+  where not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now() or h.limits <> %(limits)s))
   limit %(n)s),
 l as (
   insert into tailrace.lease (token, worker, queue, ids)
@@ -43,7 +43,7 @@ with c as materialized (
   where x.id = any(%(ids)s) and x.queue = %(queue)s and x.serial_group is null and x.lost = 0
     and x.key_slot + 0 = 0   -- so that no partial index offers itself: planned on an empty table, one would be read whole
     and x.token is null and x.run_at <= now() and x.task = any(%(tasks)s)
-    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now() or h.limits <> %(limits)s))
   order by x.priority desc, x.run_at, x.id limit %(n)s
   for no key update of x skip locked),
 l as (
@@ -70,7 +70,7 @@ with c as materialized (
   select x.id, x.attempts >= x.max_attempts as spent from tailrace.job x
   where x.queue = %(queue)s and x.lost > 0 and x.serial_group is null and x.key_slot = 0
     and x.run_at <= now() and x.token is null and x.task = any(%(tasks)s)
-    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now()))
+    and not exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now() or h.limits <> %(limits)s))
   order by x.run_at, x.id limit 1
   for no key update of x skip locked),
 l as (
@@ -96,4 +96,22 @@ returning id, token, attempts, task, payload::text, date_part('epoch', timeout),
 select id, token, attempts, task, payload, timeout, priority, mark, run_at, extra, serial_group, tenant
 from tailrace.turn_groups_v1(%(queue)s, %(worker)s, %(token)s, %(tasks)s, %(strict_tasks)s, %(context_tasks)s,
   %(ended_names)s, %(ended_tenants)s, %(ended_tokens)s, %(unsettled)s,
-  %(n)s, %(k)s, %(walk)s, %(after_name)s, %(after_tenant)s, %(suspect)s)
+  %(n)s, %(k)s, %(walk)s, %(after_name)s, %(after_tenant)s, %(suspect)s, %(limits)s, '{}')
+
+-- name: claim_limited
+-- purpose: take jobs of a queue that has limits or rates: as many as they allow; see the function
+-- locks: slots, then job rows (all SKIP LOCKED); inserts one lease row
+-- index: the primary key of limit_slot; job_ready from the floors of each class on, job_suspect, or the primary key
+select id, token, attempts, task, payload, timeout, priority, mark, run_at, extra
+from tailrace.claim_limited_v1(%(queue)s, %(worker)s, %(token)s, %(limits)s, %(tasks)s, %(classes)s::int[], %(context_tasks)s,
+  %(names)s::text[], %(mosts)s::int[], %(shares)s::int[], %(queue_most)s::int, %(n)s,
+  %(floor_classes)s::int[], %(priorities)s::int[], %(run_ats)s::float8[], %(floor_ids)s::bigint[], %(ids)s::bigint[], %(suspect)s)
+
+-- name: turn_limited
+-- purpose: a turn at the groups of a queue that has limits or rates: as many members as they allow; see the function
+-- locks: slots (SKIP LOCKED), then as turn_groups
+-- index: the primary key of limit_slot, job_by_group, the primary keys of job_group and job
+select id, token, attempts, task, payload, timeout, priority, mark, run_at, extra, serial_group, tenant
+from tailrace.turn_limited_v1(%(queue)s, %(worker)s, %(token)s, %(limits)s, %(tasks)s, %(classes)s::int[], %(strict_tasks)s, %(context_tasks)s,
+  %(names)s::text[], %(mosts)s::int[], %(shares)s::int[], %(queue_most)s::int, %(ended_names)s, %(ended_tenants)s, %(ended_tokens)s,
+  %(unsettled)s, %(n)s, %(walk)s, %(after_name)s, %(after_tenant)s, %(suspect)s)

@@ -44,8 +44,8 @@ from unnest(%(priorities)s::int[]) p(priority)
 -- name: gaps
 -- purpose: a priority that this worker does not know yet (between the known ones no dead entries lie), the server's clock
 --          a quarter of a second ago (what is older and visible was examined by a claim that came back short), in how many
---          seconds a job that was lost before falls due, whether the queue is held, and in how many seconds a member of a
---          group that was lost before falls due
+--          seconds a job that was lost before falls due, whether the queue is held or has other limits than this worker knows,
+--          in how many seconds a member of a group that was lost before falls due, and whether the limits are others
 -- locks: none
 -- index: job_ready, one entry per gap; job_suspect
 select g.low,
@@ -57,11 +57,12 @@ select g.low,
   (select date_part('epoch', s.run_at - now()) from tailrace.job s
    where s.queue = %(queue)s and s.lost > 0 and s.serial_group is null and s.key_slot = 0 and s.token is null
      and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1),
-  exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now())),
+  exists (select from tailrace.queue h where h.name = %(queue)s and (h.held or h.held_until > now() or h.limits <> %(limits)s)),
   (select date_part('epoch', s.run_at - now()) from tailrace.job s
    where s.queue = %(queue)s and s.lost > 0 and s.key_slot = 0 and s.token is null
      and coalesce(s.serial_group, '') <> ''   -- so that job_by_group does not offer itself: it may be long
-     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1)
+     and s.task = any(%(tasks)s) order by s.run_at, s.id limit 1),
+  exists (select from tailrace.queue h where h.name = %(queue)s and h.limits <> %(limits)s)
 from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
 
 -- name: rescan
