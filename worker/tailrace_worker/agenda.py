@@ -20,7 +20,7 @@ ROUNDING_SECONDS = 0.001
 
 NEXT_DUE = 1
 """Column of a row of `look`."""
-NEW_PRIORITY, CLOCK, SUSPECT_DUE, HELD, MEMBER_DUE = 1, 2, 3, 4, 5
+NEW_PRIORITY, CLOCK, SUSPECT_DUE, HELD, MEMBER_DUE, OTHER_LIMITS = 1, 2, 3, 4, 5, 6
 """Columns of a row of `gaps`."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.names.events import Event
+from tailrace_worker import limited
 from tailrace_worker.claim import GROUPED, ID, MARK, TASK, TOKEN
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.failures import outcome
@@ -61,11 +62,13 @@ class News:
     def _queue(self, consumer: Consumer, told: dict[str, Any]) -> None:
         consumer.rescan.workers = consumer.turns.workers = max(1, int(told.get("workers") or 1))
         settings = told.get("settings") or {}
+        if (version := int(told.get("limits") or 0)) != consumer.limits.version:
+            limited.learn(consumer, settings, version)
         if self._settings.get(consumer.queue) == settings and consumer.queue in self._settings:
             return
         self._settings[consumer.queue] = settings
         defaults = settings.get("jobDefaults") or {}
-        consumer.pace.prefetch = defaults.get("maxAttempts") != 1 and not settings.get("limits")
+        consumer.pace.prefetch = defaults.get("maxAttempts") != 1 and consumer.limits.ahead
         for task in consumer.lanes.tasks.values():
             task.apply(settings)
         consumer.max_interruptions = defaults.get("maxInterruptions")

@@ -18,6 +18,7 @@ from tailrace_worker.floors import Floors
 from tailrace_worker.work import PINNED, Work
 
 if TYPE_CHECKING:
+    from tailrace_worker.limits import Limited, Limits
     from tailrace_worker.turns import Turn
 
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
@@ -31,6 +32,8 @@ SPENT, EXPIRED, REQUEUED, LAST, KEYED, GROUPED = 1, 2, 4, 8, 16, 32
 in a group."""
 
 Row = tuple[Any, ...]
+
+_APART = {"synchronous_commit": "off", "lock_timeout": "100ms"}
 
 
 def draw_token() -> int:
@@ -49,6 +52,7 @@ class Ask:
         suspect: Claim one job that was lost before.
         look: Look past the floors too: unknown priorities, bounded slices, what falls due next.
         turn: What to do about groups.
+        limited: What it may take of each class of tasks, in a queue with limits.
     """
 
     flush: Flush
@@ -57,6 +61,7 @@ class Ask:
     suspect: bool = False
     look: bool = False
     turn: Turn | None = None
+    limited: Limited | None = None
 
     @property
     def claims(self) -> bool:
@@ -83,6 +88,7 @@ class Got:
         gaps: Rows of `gaps`.
         members: Members of groups.
         turned: What the turn says of itself.
+        told: What a limited claim says of itself.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -94,6 +100,7 @@ class Got:
     gaps: list[Row] = field(default_factory=list)
     members: list[Row] = field(default_factory=list)
     turned: dict[str, Any] | None = None
+    told: dict[str, Any] | None = None
 
     @property
     def jobs(self) -> int:
@@ -115,22 +122,50 @@ class Exchange:
         strict_tasks: Sequence[str],
         floors: Floors,
         outbox: Outbox,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
-        self._common = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
+        self._common: dict[str, Any] = {
+            "queue": queue,
+            "worker": worker,
+            "tasks": list(tasks),
+            "context_tasks": list(context_tasks),
+        }
+        self.know(limits.version)
         self._strict = list(strict_tasks)
         self._sent: list[str] = []
         blocks = work.database.blocks
         self._sql = {
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
-                "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups"),
+                "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups", "claim_limited", "turn_limited"),
+                "limits": ("take_rates", "settle_limits"),
                 "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
             }.items()
             for name in names
         }
+
+    def know(self, limits: int) -> None:
+        """Claim by this version of the queue's limits from now on."""
+        self._common["limits"] = limits
+
+    async def apart(self, name: str, params: dict[str, Any]) -> list[Row]:
+        """Run one statement in a transaction of its own, committed asynchronously: what a crash of the server forgets, it forgets."""
+        conn, began, ok = self.work.conn, boot(), False
+        settings = {**(PINNED if self.work.pooled else {}), **_APART}
+        self._sent = []
+        try:
+            async with conn.pipeline(), conn.transaction():
+                await self._send(conn, "set_local", settings_of(settings))
+                cursor = await self._send(conn, name, params)
+            rows: list[Row] = await cursor.fetchall()
+            ok = True
+        finally:
+            self.work.operations.note(self._sent, boot() - began, ok=ok)
+        return rows
 
     async def run(self, ask: Ask, now: float) -> Got:
         """Do it in one transaction.
@@ -147,6 +182,8 @@ class Exchange:
         self._sent = []
         try:
             more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look or ask.turn
+            if not (more or ask.jobs):  # a limit has taken the claim out of it
+                return Got()
             alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
             got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
             ok = True
@@ -157,7 +194,11 @@ class Exchange:
     async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
         got, token = Got(), self._expect()
         try:
-            got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
+            if ask.limited is not None:
+                got.rows = await (await self._limited(conn, token, ask, now)).fetchall()
+                got.told = got.rows.pop()[EXTRA]
+            else:
+                got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
         finally:
             self.outbox.took(token, len(got.rows))
         return got
@@ -175,12 +216,22 @@ class Exchange:
                     token = self._expect()
                     claims.append((token, got.members))
                     params = {**ask.turn.params(), "strict_tasks": self._strict}
-                    readers.append((got.members, await self._by(conn, "turn_groups", token, params)))
-                if ask.suspect:
+                    name = "turn_groups"
+                    if ask.limited is not None:
+                        params |= {**self._limits.params(now), "shares": ask.limited.members}
+                        name = "turn_limited"
+                    readers.append((got.members, await self._by(conn, name, token, params)))
+                if ask.limited is not None and ask.claims:
+                    token, told = self._expect(), got.suspects if ask.suspect else got.by_id if ask.ids else got.rows
+                    claims.append((token, told))
+                    readers.append((told, await self._limited(conn, token, ask, now)))
+                elif ask.suspect:
                     token = self._expect()
                     claims.append((token, got.suspects))
                     readers.append((got.suspects, await self._by(conn, "claim_suspect", token, {})))
-                if ask.ids:
+                if ask.limited is not None:
+                    pass
+                elif ask.ids:
                     token = self._expect()
                     claims.append((token, got.by_id))
                     readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids), "n": ask.jobs})))
@@ -197,6 +248,8 @@ class Exchange:
                 rows.extend(await cursor.fetchall())
             if got.members:
                 got.turned = got.members.pop()[EXTRA]
+            if ask.limited is not None and ask.claims:
+                got.told = told.pop()[EXTRA]
         finally:
             for token, rows in claims:
                 self.outbox.took(token, len(rows))
@@ -214,6 +267,12 @@ class Exchange:
     async def _claim(self, conn: AsyncConnection, token: int, jobs: int, now: float) -> Any:
         params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
         return await self._send(conn, "claim_batch", params, binary=True)
+
+    async def _limited(self, conn: AsyncConnection, token: int, ask: Ask, now: float) -> Any:
+        params = self._limits.params(now)
+        shares = ask.limited.shares if ask.limited is not None else []
+        more = {"shares": shares, "n": 1 if ask.suspect else ask.jobs, "ids": list(ask.ids), "suspect": ask.suspect}
+        return await self._by(conn, "claim_limited", token, {**params, **more})
 
     async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
         return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tailrace_worker import intake, mend, results
-from tailrace_worker.agenda import MEMBER_DUE, ROUNDING_SECONDS, Agenda
+from tailrace_worker import intake, limited, mend, results
+from tailrace_worker.agenda import MEMBER_DUE, OTHER_LIMITS, ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.claim import ID, TOKEN, Ask, Exchange, Got
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
+from tailrace_worker.limits import Limits, TaskClass
 from tailrace_worker.pace import Pace
 from tailrace_worker.plan import Plan
 from tailrace_worker.rescan import Rescan
@@ -45,6 +46,7 @@ class Share:
         notify: Whether wake-ups are listened for.
         alone: At most one job that was lost before is in hand.
         recover: Called when the work connection broke; returns when it works again.
+        beat_soon: Asks for a heartbeat, which tells the queues' settings.
     """
 
     work: Work
@@ -55,6 +57,7 @@ class Share:
     notify: bool
     alone: intake.Alone
     recover: Callable[[], Awaitable[None]]
+    beat_soon: Callable[[], None]
 
 
 class Consumer:
@@ -84,6 +87,10 @@ class Consumer:
             worker=share.worker,
             blocks=share.work.database.blocks,
         )
+        self.stragglers: deque[int] = deque()
+        self.limits = Limits(
+            tasks=names, lanes=self.lanes, floors=self.floors, stragglers=self.stragglers, look_below=self._look_below
+        )
         self.exchange = Exchange(
             share.work,
             queue=queue,
@@ -93,13 +100,13 @@ class Consumer:
             strict_tasks=[t.name for t in tasks.values() if t.task.group_order == "strict"],
             floors=self.floors,
             outbox=self.outbox,
+            limits=self.limits,
         )
         self.turns, self.plan = Turns(self.lanes.groups, self.pace), Plan(self)
         self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
         self.waiter = Waiter(
             work=share.work, ear=share.ear, queue=queue, worker=share.worker, nudge=self.nudge, enabled=share.notify
         )
-        self.stragglers: deque[int] = deque()
         self.claiming, self.draining = True, False
         self.polls = {"jobs": 0, "empty": 0, "error": 0}
         self.durations, self.sizes = Histogram(CLAIM_BOUNDS), Histogram(SIZE_BOUNDS)
@@ -117,7 +124,7 @@ class Consumer:
 
     def came_back(self) -> None:
         """Rows came free, below the floors or just above: what is above, a claim must find."""
-        self.rescan.far()
+        self.look_below()
         self.agenda.look_soon()
         self.nudge()
 
@@ -127,6 +134,31 @@ class Consumer:
             known = set(self.stragglers)
             self.stragglers.extend(i for i in ids if i not in known)
             self.want.set()
+
+    def look_below(self) -> None:
+        """Look at once for whatever lies below the floors."""
+        self.rescan.far()
+        for rescan in self.limits.each_rescan():
+            rescan.far()
+
+    def _look_below(self, known: TaskClass) -> Rescan:
+        """Start the rescan of tasks with limits of their own."""
+
+        def found(ids: list[int]) -> None:
+            if self.limits.found_of(known, ids):
+                self.want.set()
+
+        rescan = Rescan(
+            ear=self.share.ear,
+            queue=self.queue,
+            tasks=known.tasks,
+            floors=known.floors,
+            found=found,
+            moved_back=self.nudge,
+            stores=False,
+        )
+        rescan.start()
+        return rescan
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
     async def load(self) -> None:
@@ -162,6 +194,8 @@ class Consumer:
             self._received(ask, got, notified=notified)
             if ask.scans or got.jobs:  # stragglers that others took or lock say nothing of what lies above
                 await self._idle_or_busy(ask, got, notified=notified)
+            if self.limits.units.back:
+                await limited.give_back(self)
             if got.jobs or got.members:
                 await asyncio.sleep(0)
 
@@ -185,6 +219,8 @@ class Consumer:
         began = boot()
         try:
             async with self.work.lock:
+                if self.limits.on and (ask.claims or ask.turn):
+                    await limited.permit(self, ask)
                 got = await self.exchange.run(ask, began)
         except mend.FAULTS as error:
             await mend.failed(self, ask, error)
@@ -201,30 +237,37 @@ class Consumer:
         now = boot()
         results.take(self.lanes, self.outbox, ask.flush, got)
         self.pace.ended(ask.flush.size)
+        if self.limits.on:
+            limited.unstarted(self, ask, got)
         delays = [o["delay"] for o in ask.flush.outcomes if "delay" in o]
         if delays:
             self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
             self.turns.falls_due(now + min(delays) + ROUNDING_SECONDS)
         self._turned(ask, got, now)
-        if got.rows:
-            intake.order(got.rows)
+        intake.order(got.rows)
+        if ask.limited is None:
             self.floors.claimed(got.rows, now)
         if got.jobs or got.members:
             self.handed_back += intake.take(self, got)
             if self.draining:  # it was on its way when the worker was told to stop
                 self.handed_back += intake.give_back_all(self.lanes)
-        if ask.ids and len(got.by_id) >= ask.jobs:
+        limited.received(self, ask, got)
+        if ask.ids and ask.limited is None and len(got.by_id) >= ask.jobs:
             taken = {row[ID] for row in got.by_id}
             self.stragglers.extendleft(i for i in reversed(ask.ids) if i not in taken)
         if ask.suspect and not got.suspects:
             self.agenda.suspect_at = None
         if ask.look:
-            short = ask.scans and len(got.rows) < ask.jobs
+            short = limited.short(ask, got)
             self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
+            if got.gaps[0][OTHER_LIMITS]:
+                limited.ask_beat(self)
             due = got.gaps[0][MEMBER_DUE]
             self.turns.suspect_at = None if due is None else now + max(0.0, due)
         if notified and not got.jobs:
             self.rescan.near()
+            for rescan in self.limits.each_rescan():
+                rescan.near()
             self.turns.look_soon(always=True)
 
     def _turned(self, ask: Ask, got: Got, now: float) -> None:

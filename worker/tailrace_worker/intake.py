@@ -68,7 +68,7 @@ def take(consumer: Consumer, got: Got) -> int:
         rows = _heads(consumer, got.members) + rows
     marked = [r for r in got.suspects + rows if r[MARK]]
     if not any(r[MARK] & ~LATER for r in marked):
-        lanes.buffer.extend(rows)
+        _line_up(consumer, rows)
         lanes.buffer.extendleft(got.suspects)
         lanes.wake(len(rows) + len(got.suspects))
         return 0
@@ -88,10 +88,20 @@ def take(consumer: Consumer, got: Got) -> int:
     for row in last[free:]:  # none may die unrun with this process
         hand_back(lanes, row)
     starting = last[:free]
-    lanes.buffer.extend(others)
+    _line_up(consumer, others)
     lanes.buffer.extendleft(reversed(starting))
     lanes.wake(len(starting) + len(others))
     return len(last) - len(starting)
+
+
+def _line_up(consumer: Consumer, rows: list[Row]) -> None:
+    """Put jobs into the buffer: those of tasks with a limit of their own first, since they hold a slot from now on."""
+    narrow, buffer = consumer.lanes.narrow, consumer.lanes.buffer
+    if not narrow:
+        buffer.extend(rows)
+        return
+    buffer.extend(row for row in rows if row[TASK] not in narrow)
+    buffer.extendleft([row for row in reversed(rows) if row[TASK] in narrow])
 
 
 def _heads(consumer: Consumer, members: list[Row]) -> list[Row]:

@@ -44,7 +44,10 @@ async def failed(consumer: Consumer, ask: Ask, error: BaseException) -> None:
     consumer.outbox.restore(ask.flush, doubtful=away)
     if ask.turn is not None:
         consumer.lanes.groups.ended = {**ask.turn.ended, **consumer.lanes.groups.ended}
-    consumer.stragglers.extend(ask.ids)
+    if ask.limited is not None:
+        consumer.limits.give_up_ids(ask.limited.ids)
+    else:
+        consumer.stragglers.extend(ask.ids)
     consumer.failures += 1
     fields = {"event": Event.CLAIM_FAILED, "error": type(error).__name__, "queue": consumer.queue}
     log.warning("claim or finish failed: %s", results.brief(error), extra=fields)
@@ -52,7 +55,7 @@ async def failed(consumer: Consumer, ask: Ask, error: BaseException) -> None:
         # Nobody else has used the connection since: the turn was ours until just now.
         consumer.work.connected = False
         await consumer.share.recover()
-        consumer.rescan.far()
+        consumer.look_below()
         if consumer.failures > 1:  # it connects and fails again
             await _pause(consumer)
     elif ask.flush.size:

@@ -71,6 +71,7 @@ class Parts:
             notify=settings.notify,
             alone=Alone(),
             recover=self._recover,
+            beat_soon=lambda: self.heartbeat.beat_soon(),
         )
         self.consumers = [
             Consumer(share, queue=queue, tasks={n: BoundTask(t, app.middlewares) for n, t in app.tasks.items()}, slots=slots)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tailrace_worker import intake
 from tailrace_worker.claim import Ask
 from tailrace_worker.finish import Flush
+from tailrace_worker.limits import Limited
 
 if TYPE_CHECKING:
     from tailrace_worker.consumer import Consumer
@@ -33,14 +34,17 @@ class Plan:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._flush_at = 0.0
-        self._roomy = False
+        self._roomy = self._free = False
 
     def next(self, now: float) -> Ask | None:
         """What to send now; None for nothing."""
         consumer, alone, room = self._consumer, self._alone(), self._room(now)
-        agenda, stragglers, turns = consumer.agenda, consumer.stragglers, consumer.turns
+        agenda, limits, turns = consumer.agenda, consumer.limits, consumer.turns
+        self._free = room > 0
+        room = limits.room(now, room)
         self._roomy = room > 0
-        jobs = room if room and agenda.may_claim(now, stragglers=bool(stragglers), alone=alone) else 0
+        may_claim = room > 0 and (agenda.may_claim(now, stragglers=limits.waits_below(now), alone=alone) or limits.again(now))
+        jobs = room if may_claim else 0
         flush = self._flush_due(now, claims=jobs > 0 or (room > 0 and now >= turns.next_at(alone=alone)))
         turn, jobs = turns.plan(now, room=room, jobs=jobs, free=consumer.lanes.free, flush=flush, alone=alone)
         if not jobs and not flush and turn is None:
@@ -48,15 +52,15 @@ class Plan:
         look = jobs > 0 and agenda.look_now(now)
         lone = alone and not (turn and turn.suspect)
         suspect = jobs > 0 and agenda.suspect_at is not None and now >= agenda.suspect_at and lone
-        jobs -= suspect
-        ids = list(stragglers) if jobs > 0 else []  # all at once: those that others lock are passed over
-        if ids:
-            stragglers.clear()
+        jobs -= jobs if suspect and limits.on else suspect
+        below = limits.stragglers(now) if jobs > 0 else []  # all at once: those that others lock are passed over
         self._flush_at = 0.0
         taken = consumer.take_outcomes(now) if flush else Flush({}, [], {}, [])
         if turn is not None and turn.ended:
             turn.unsettled = [o["id"] for o in taken.outcomes] + consumer.outbox.unsettled()
-        return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look, turn=turn)
+        ids = [ident for _, some in below for ident in some]
+        limited = Limited(ids=below) if limits.on and (jobs or suspect or turn) else None
+        return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look and jobs > 0, turn=turn, limited=limited)
 
     def pause(self, now: float) -> float:
         """How many seconds to sleep when there was nothing to send."""
@@ -67,6 +71,8 @@ class Plan:
         again = consumer.outbox.next_try()
         if again is not None:
             until.append(again)
+        if self._free:
+            until.append(consumer.limits.next_at())
         if self._roomy:
             alone = self._alone()
             until.append(consumer.turns.next_at(alone=alone))

@@ -43,6 +43,7 @@ class Rescan:
         floors: What to look below.
         found: Takes ids of free jobs.
         moved_back: Called when a floor went back.
+        stores: Whether these floors are those where a starting worker begins.
     """
 
     def __init__(
@@ -54,7 +55,10 @@ class Rescan:
         floors: Floors,
         found: Callable[[list[int]], None],
         moved_back: Callable[[], None],
+        stores: bool = True,
     ) -> None:
+        self._stores = stores
+        self._task: asyncio.Task[None] | None = None
         self._ear, self._floors, self._found, self._moved_back = ear, floors, found, moved_back
         self._queue, self._tasks = queue, list(tasks)
         self.workers = 1
@@ -75,6 +79,15 @@ class Rescan:
         """A notified claim found nothing: probably a late commit."""
         self._now.set()
 
+    def start(self) -> None:
+        """Run in a task of its own until `end`."""
+        self._task = asyncio.create_task(self.run(), name=f"rescan {self._queue}")
+
+    def end(self) -> None:
+        """Cancel that task."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def run(self) -> None:
         """Rescan until cancelled."""
         pause = 0.0
@@ -91,7 +104,7 @@ class Rescan:
 
     async def _once(self) -> float:
         now = boot()
-        if now >= self._store_at:
+        if self._stores and now >= self._store_at:
             self._store_at = now + STORE_SECONDS
             await self._store_floors()
         far = self._far_wanted or now >= self._far_at

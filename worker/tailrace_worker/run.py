@@ -81,6 +81,8 @@ class Lanes:
         self.low = 0
         self.suspect: int | None = None
         self.fenced = 0
+        self.capped: frozenset[str] = frozenset()  # tasks under a limit of how many run
+        self.narrow: frozenset[str] = frozenset()  # tasks with a limit or rate of their own
         self.interrupted: dict[str, int] = {}
         self.on_ended: Callable[[Slot], None] | None = None
         self.on_dead: Callable[[int, str], None] | None = None
@@ -229,7 +231,8 @@ class Lanes:
             ages.append(now - slot.since)
             if now > slot.deadline:
                 slot.tell("timeout")
-            if slot.row[MARK] & GROUPED and now > self.gate.certain:  # another worker may start the next member
+            exclusive = slot.row[MARK] & GROUPED or slot.row[TASK] in self.capped
+            if exclusive and now > self.gate.certain:  # another worker may start the next member, or use its slot
                 slot.tell("lease_lost")
         if self.buffer and ages and self.pace.mean is not None:
             age = sum(ages) / len(ages)

@@ -52,6 +52,7 @@ async def _end_tasks(parts: Parts) -> bool:
     answers = all(await asyncio.gather(*turns))
     for consumer in parts.consumers:
         consumer.waiter.stop()
+        consumer.limits.stop()
     for task in parts.tasks:
         task.cancel()
     if parts.tasks:

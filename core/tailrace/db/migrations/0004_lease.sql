@@ -355,7 +355,7 @@ end $$;
 create function tailrace.turn_groups_v1(
   of_queue text, by_worker text, new_token bigint, known_tasks text[], strict_tasks text[], context_tasks text[],
   ended_names text[], ended_tenants text[], ended_tokens bigint[], unsettled bigint[],
-  n int, k int, walk int, after_name text, after_tenant text, suspect boolean, known_limits bigint, not_now text[])
+  n int, k int, walk int, after_name text, after_tenant text, suspect boolean, known_limits bigint default 0, not_now text[] default '{}')
 returns table (id bigint, token bigint, attempts int, task text, payload text, timeout double precision, priority int, mark int,
                run_at double precision, extra jsonb, serial_group text, tenant text)
 language plpgsql volatile

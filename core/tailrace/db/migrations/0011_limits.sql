@@ -293,7 +293,7 @@ begin
     select * into v_picked from tailrace.scan_limited_v1(
       of_queue, known_tasks, classes, o.caps, o.room, floor_classes, priorities, run_ats, floor_ids);
     v_ids := v_picked.ids;
-    v_found := v_picked.found;
+    v_found := v_picked.counts;
   end if;
 
   if cardinality(v_ids) > 0 then
@@ -322,7 +322,7 @@ end $$;
 create function tailrace.scan_limited_v1(
   of_queue text, known_tasks text[], classes int[], caps int[], room int,
   floor_classes int[], priorities int[], run_ats double precision[], floor_ids bigint[],
-  out ids bigint[], out of_classes int[], out spent bigint[], out found int[])
+  out ids bigint[], out of_classes int[], out spent bigint[], out counts int[])
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -334,12 +334,12 @@ declare
   v_prios int[] := '{}';
   v_runs  timestamptz[] := '{}';
 begin
-  found := '{}';
+  counts := '{}';
   spent := '{}';
   for v_class in 1 .. cardinality(caps) loop
     v_tasks := array(select t.name from unnest(known_tasks, classes) t(name, class) where t.class = v_class);
     if caps[v_class] < 1 or cardinality(v_tasks) = 0 then
-      found := found || 0;
+      counts := counts || 0;
       continue;
     end if;
     with c as materialized (
@@ -355,7 +355,7 @@ begin
     select coalesce(array_agg(c.id), '{}') as ids, array_agg(c.priority) as prios, array_agg(c.run_at) as runs,
            coalesce(array_agg(c.id) filter (where c.spent), '{}') as spent
       into v_row from c;
-    found := found || cardinality(v_row.ids);
+    counts := counts || cardinality(v_row.ids);
     if cardinality(v_row.ids) > 0 then
       v_ids := v_ids || v_row.ids;
       v_of := v_of || array_fill(v_class, array[cardinality(v_row.ids)]);
