@@ -55,3 +55,7 @@ l as (
   select 7, 'elsewhere', 'default', array_agg(j.id) from (select id from tailrace.job order by id limit 2) j),
 g as (insert into tailrace.job_group (queue, tenant, name, token) values ('default', '', 'busy-0', 7), ('default', '', 'busy-1', 7))
 update tailrace.job set token = 7, attempts = 1 where id in (select id from tailrace.job order by id limit 2);
+
+-- name: ours_settings
+-- Settings of the queue.
+select tailrace.apply_queue('default', %s, 'cli');

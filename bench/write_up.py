@@ -51,6 +51,8 @@ LINES = (
     Line("groups", "groups_many_drain", "drain of 10,000 groups of 20 by 2 processes, to without groups", "≥ 0.3"),
     Line("groups", "groups_few_drain", "drain of 100 groups of 2,000 by 2 processes, to without groups", "≥ 0.2"),
     Line("groups", "groups_stuck_drain", "drain beside 100,000 members of busy groups, to without", "≥ 0.95"),
+    Line("limits", "limit_cost_10", "a concurrency limit, time of a job in claims of ten, to without", "≤ 2"),
+    Line("limits", "rate_cost_10", "a rate, likewise", "≤ 2"),
     Line("enqueue", "enqueue_1", "enqueue one by one, 1 connection, to ceil", ""),
     Line("enqueue", "enqueue_16", "enqueue one by one, 16 connections, to ceil", ""),
     Line("enqueue", "enqueue_bulk", "enqueue 100,000 in bulk, to ceil", ""),

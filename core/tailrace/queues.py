@@ -15,6 +15,7 @@ from tailrace.drivers import AsyncDriver, OwnPool, OwnPoolAsync, SyncDriver, Wro
 from tailrace.errors import InvalidOption, NotFound
 from tailrace.jobs.records import Change
 from tailrace.jobs.statements import seconds_of
+from tailrace.limits import LimitUse
 from tailrace.queue_spec import JobQueue, refuse_unsupported
 
 __all__ = ["AsyncQueues", "QueueDetails", "QueueInfo", "QueueStatements", "QueueStats", "Queues", "SyncQueues"]
@@ -56,6 +57,8 @@ class QueueDetails(QueueInfo):
     """The generation of that resource."""
     reading: dict[str, Any] | None
     """The last reading of its statistics."""
+    limits: tuple[LimitUse, ...]
+    """Its limits and rates, and how far they are used now."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ class QueueStatements:
         def read(rows: Sequence[tuple[Any, ...]]) -> QueueDetails:
             if not rows:
                 raise NotFound(f"no queue {queue!r}", field="queue", hint="it has neither settings nor jobs; look at the list")
-            return QueueDetails(*rows[0])
+            *columns, limits = rows[0]
+            return QueueDetails(*columns, limits=LimitUse.read(limits))
 
         return Statement(self._blocks["queues.show"], {"queue": queue}, read)
 

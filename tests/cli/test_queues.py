@@ -72,6 +72,27 @@ def test_apply_writes_the_database_part(cli: Cli, rows: Rows, tmp_path: Path) ->
     assert (shown["max_attempts"], shown["timeout"]) == (3, 30.0)
 
 
+def test_show_tells_limits_and_what_is_free(cli: Cli, rows: Rows) -> None:
+    """Limits and rates of the file are in the database at once, with what runs under them now."""
+    spec = (
+        "spec:\n  limits: {concurrency: 5, rates: [{name: hourly, jobs: 100, periodSeconds: 3600, burst: 10, tasks: [t]}]}\n"
+        "  tasks: [{name: t, concurrencyLimit: 2}]\n"
+    )
+    cli("queues", "apply", "-f", "-", stdin=SMALL.replace("webhooks", "q") + spec)
+    rows.worker()
+    rows.running(2)
+    rows.job()
+    shown = cli("queues", "show", "q", "-o", "json").json
+    keys = ("kind", "name", "tasks", "most", "in_use", "free")
+    assert [tuple(limit[key] for key in keys) for limit in shown["limits"]] == [
+        ("concurrency", "", None, 5, 2, 3),
+        ("concurrency", "t", ["t"], 2, 2, 0),
+        ("rate", "hourly", ["t"], 100, None, 10),
+    ]
+    assert (shown["jobs"]["blocked"], shown["jobs"]["running"], shown["jobs"]["ready"]) == (1, 2, 0)
+    assert '"free": 0' in cli("queues", "show", "q").out
+
+
 def test_apply_holds_by_stop_policy(cli: Cli, tmp_path: Path) -> None:
     cli("queues", "apply", "-f", "-", stdin=SMALL + "spec: {stopPolicy: Hold}\n")
     shown = cli("queues", "show", "webhooks", "-o", "json").json
@@ -86,7 +107,7 @@ def test_apply_holds_by_stop_policy(cli: Cli, tmp_path: Path) -> None:
         ("", "file"),
         ("a: [", "file"),
         (SMALL + "spec: {workers: 3}\n", "spec.workers"),
-        (SMALL + "spec: {limits: {concurrency: 5}}\n", "spec.limits: not in this release"),
+        (SMALL + "spec: {limits: {concurrency: 0}}\n", "spec.limits.concurrency"),
         (SMALL + "spec: {history: {retentionSeconds: 60}}\n", "spec.history: not in this release"),
     ],
 )

@@ -105,7 +105,7 @@ def test_wrong_arguments_never_reach_the_database(database: RigDatabase, place: 
             lambda: admin.leases.list(limit=0),
             lambda: admin.queues.hold("q", seconds=-1),
             lambda: admin.queues.apply("kind: Pod"),
-            lambda: admin.queues.apply(APPLY + "spec: {limits: {concurrency: 1}}"),
+            lambda: admin.queues.apply(APPLY + "spec: {autoscaling: {mode: HPA, maxReplicas: 2}}"),
         ):
             with pytest.raises(InvalidOption) as refused:
                 call()

@@ -43,8 +43,8 @@ def test_a_task_at_its_limit_holds_nobody_up(track: Track, limited_worker: Start
     track.fill("other", 400)
     for each in [limited_worker("--slots", "6") for _ in range(2)]:
         each.wait_ready()
-    track.wait_gone("other", 15)
-    assert track.live("work") > 2900
+    track.wait_gone("other")
+    assert track.live("work") > 2500
     assert track.peak("work") == 2
     track.query("delete from tailrace.job where token is null")
     track.wait_gone()

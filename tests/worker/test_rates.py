@@ -25,7 +25,7 @@ def test_never_more_start_than_the_rate_allows(track: Track, limited_worker: Sta
     assert len(starts) == jobs
     for number, seconds in enumerate(starts, 1):
         assert number <= burst + rate * seconds
-    assert starts[-1] - starts[0] < 2 * (jobs - burst) / rate
+    assert starts[-1] - starts[0] < 4 * (jobs - burst) / rate
     assert all(each.running for each in joined)
 
 
@@ -35,9 +35,10 @@ def test_a_slow_rate_is_waited_for_and_holds_nobody_up(track: Track, limited_wor
     track.fill("work", 100)
     track.fill("other", 300)
     worker = limited_worker("--slots", "4").wait_ready()
-    track.wait_gone("other", 15)
+    track.wait_gone("other")
     eventually(lambda: track.live("work") <= 97, PATIENCE, what="a unit by time")
-    assert track.live("work") >= 95
+    seconds = track.value("select extract(epoch from clock_timestamp() - min(at)) from public.runs")
+    assert track.live("work") >= 100 - 3 - float(seconds) / 3
     claims = sum(worker.metric("tailrace_polls_total", queue="limited", result=kind) for kind in ("jobs", "empty"))
     first = track.value("select extract(epoch from max(at) - min(at)) from public.runs")
     assert claims < 300 + 25 * float(first)

@@ -18,7 +18,7 @@ from tailrace_worker.floors import Floors
 from tailrace_worker.work import PINNED, Work
 
 if TYPE_CHECKING:
-    from tailrace_worker.limits import Limited, Limits
+    from tailrace_worker.classes import Limited
     from tailrace_worker.turns import Turn
 
 ID, TOKEN, ATTEMPT, TASK, PAYLOAD, TIMEOUT, PRIORITY, MARK, RUN_AT, EXTRA = range(10)
@@ -32,8 +32,6 @@ SPENT, EXPIRED, REQUEUED, LAST, KEYED, GROUPED = 1, 2, 4, 8, 16, 32
 in a group."""
 
 Row = tuple[Any, ...]
-
-_APART = {"synchronous_commit": "off", "lock_timeout": "100ms"}
 
 
 def draw_token() -> int:
@@ -122,9 +120,7 @@ class Exchange:
         strict_tasks: Sequence[str],
         floors: Floors,
         outbox: Outbox,
-        limits: Limits,
     ) -> None:
-        self._limits = limits
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
         self._common: dict[str, Any] = {
             "queue": queue,
@@ -132,7 +128,7 @@ class Exchange:
             "tasks": list(tasks),
             "context_tasks": list(context_tasks),
         }
-        self.know(limits.version)
+        self.know(0)
         self._strict = list(strict_tasks)
         self._sent: list[str] = []
         blocks = work.database.blocks
@@ -140,7 +136,6 @@ class Exchange:
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups", "claim_limited", "turn_limited"),
-                "limits": ("take_rates", "settle_limits"),
                 "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
@@ -151,21 +146,6 @@ class Exchange:
     def know(self, limits: int) -> None:
         """Claim by this version of the queue's limits from now on."""
         self._common["limits"] = limits
-
-    async def apart(self, name: str, params: dict[str, Any]) -> list[Row]:
-        """Run one statement in a transaction of its own, committed asynchronously: what a crash of the server forgets, it forgets."""
-        conn, began, ok = self.work.conn, boot(), False
-        settings = {**(PINNED if self.work.pooled else {}), **_APART}
-        self._sent = []
-        try:
-            async with conn.pipeline(), conn.transaction():
-                await self._send(conn, "set_local", settings_of(settings))
-                cursor = await self._send(conn, name, params)
-            rows: list[Row] = await cursor.fetchall()
-            ok = True
-        finally:
-            self.work.operations.note(self._sent, boot() - began, ok=ok)
-        return rows
 
     async def run(self, ask: Ask, now: float) -> Got:
         """Do it in one transaction.
@@ -195,7 +175,7 @@ class Exchange:
         got, token = Got(), self._expect()
         try:
             if ask.limited is not None:
-                got.rows = await (await self._limited(conn, token, ask, now)).fetchall()
+                got.rows = await (await self._limited(conn, token, ask, ask.limited)).fetchall()
                 got.told = got.rows.pop()[EXTRA]
             else:
                 got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
@@ -218,13 +198,13 @@ class Exchange:
                     params = {**ask.turn.params(), "strict_tasks": self._strict}
                     name = "turn_groups"
                     if ask.limited is not None:
-                        params |= {**self._limits.params(now), "shares": ask.limited.members}
+                        params |= {**ask.limited.params, "shares": ask.limited.members}
                         name = "turn_limited"
                     readers.append((got.members, await self._by(conn, name, token, params)))
                 if ask.limited is not None and ask.claims:
                     token, told = self._expect(), got.suspects if ask.suspect else got.by_id if ask.ids else got.rows
                     claims.append((token, told))
-                    readers.append((told, await self._limited(conn, token, ask, now)))
+                    readers.append((told, await self._limited(conn, token, ask, ask.limited)))
                 elif ask.suspect:
                     token = self._expect()
                     claims.append((token, got.suspects))
@@ -268,11 +248,9 @@ class Exchange:
         params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
         return await self._send(conn, "claim_batch", params, binary=True)
 
-    async def _limited(self, conn: AsyncConnection, token: int, ask: Ask, now: float) -> Any:
-        params = self._limits.params(now)
-        shares = ask.limited.shares if ask.limited is not None else []
-        more = {"shares": shares, "n": 1 if ask.suspect else ask.jobs, "ids": list(ask.ids), "suspect": ask.suspect}
-        return await self._by(conn, "claim_limited", token, {**params, **more})
+    async def _limited(self, conn: AsyncConnection, token: int, ask: Ask, limited: Limited) -> Any:
+        more = {"shares": limited.shares, "n": 1 if ask.suspect else ask.jobs, "ids": list(ask.ids), "suspect": ask.suspect}
+        return await self._by(conn, "claim_limited", token, {**limited.params, **more})
 
     async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
         return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)

@@ -15,11 +15,12 @@ from tailrace_worker import intake, limited, mend, results
 from tailrace_worker.agenda import MEMBER_DUE, OTHER_LIMITS, ROUNDING_SECONDS, Agenda
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.claim import ID, TOKEN, Ask, Exchange, Got
+from tailrace_worker.classes import TaskClass
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
-from tailrace_worker.limits import Limits, TaskClass
+from tailrace_worker.limits import Limits
 from tailrace_worker.pace import Pace
 from tailrace_worker.plan import Plan
 from tailrace_worker.rescan import Rescan
@@ -100,7 +101,6 @@ class Consumer:
             strict_tasks=[t.name for t in tasks.values() if t.task.group_order == "strict"],
             floors=self.floors,
             outbox=self.outbox,
-            limits=self.limits,
         )
         self.turns, self.plan = Turns(self.lanes.groups, self.pace), Plan(self)
         self.rescan = Rescan(ear=share.ear, queue=queue, tasks=names, floors=self.floors, found=self.found, moved_back=self.nudge)
@@ -258,7 +258,7 @@ class Consumer:
         if ask.suspect and not got.suspects:
             self.agenda.suspect_at = None
         if ask.look:
-            short = limited.short(ask, got)
+            short = limited.short(self, ask, got)
             self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
             if got.gaps[0][OTHER_LIMITS]:
                 limited.ask_beat(self)

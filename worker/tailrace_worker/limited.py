@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.db import settings_of
 from tailrace_worker.claim import TASK, TOKEN, Ask, Got
+from tailrace_worker.classes import Limited
 from tailrace_worker.clock import boot
 from tailrace_worker.floors import SECONDS_BEHIND
 from tailrace_worker.groups import hand_back
-from tailrace_worker.limits import Limited
+from tailrace_worker.work import PINNED
 
 if TYPE_CHECKING:
     from tailrace_worker.consumer import Consumer
@@ -21,6 +23,8 @@ UNSURE_SECONDS: Final = 0.01
 """How long to wait for the claims of others that began under older limits."""
 ASK_SECONDS: Final = 0.5
 """At most so often a heartbeat is asked for to learn of other limits."""
+SESSION: Final = {"synchronous_commit": "off", "lock_timeout": "100ms"}
+"""Of a transaction of its own: what a crash of the server forgets of it is a grant."""
 UNSTARTED: Final = {"handback", "exhausted", "expired"}
 """Outcomes of jobs that were never started."""
 
@@ -58,6 +62,28 @@ def ask_beat(consumer: Consumer) -> None:
         consumer.share.beat_soon()
 
 
+async def apart(consumer: Consumer, name: str, params: dict[str, Any]) -> list[Any]:
+    """Run one statement about limits in a transaction of its own. The turn of the connection must be held.
+
+    Args:
+        consumer: The queue.
+        name: A block of limits.sql.
+        params: Its parameters, but for the queue.
+    """
+    work, began, ok = consumer.work, boot(), False
+    settings = settings_of({**(PINNED if work.pooled else {}), **SESSION})
+    try:
+        async with work.conn.pipeline(), work.conn.transaction():
+            await work.conn.execute(work.database.blocks["session.set_local"], settings, prepare=True)
+            block = work.database.blocks[f"limits.{name}"]
+            cursor = await work.conn.execute(block, {"queue": consumer.queue, **params}, prepare=True)
+        rows: list[Any] = await cursor.fetchall()
+        ok = True
+    finally:
+        work.operations.note([name], boot() - began, ok=ok)
+    return rows
+
+
 async def permit(consumer: Consumer, ask: Ask) -> None:
     """Say in an exchange what it may take of each class, or take the claim out of it. The turn of the connection must be held.
 
@@ -67,37 +93,50 @@ async def permit(consumer: Consumer, ask: Ask) -> None:
     """
     limits, now = consumer.limits, boot()
     groups = ask.turn.n if ask.turn is not None else 0
+    jobs = 1 if ask.suspect else ask.jobs
+    none = [0] * len(limits.classes)
+    ask.limited = limited = Limited(none, none, ask.limited.ids if ask.limited is not None else [])
+    if await _sure(consumer):
+        wants = limits.shares(now, jobs + groups)
+        rates = [known.rates for known in limits.classes]
+        limited.took = any(want and names for want, names in zip(wants, rates, strict=True))
+        if limited.took:
+            await _take(consumer, wants, rates)
+        limited.members = [min(want, groups) for want in wants]
+        if limited.took and groups and jobs:  # units are not taken twice
+            limited.members = [
+                min(n, want // 2) if names else n for n, want, names in zip(limited.members, wants, rates, strict=True)
+            ]
+        limited.shares = [
+            min(jobs, want - n if names else want) for want, n, names in zip(wants, limited.members, rates, strict=True)
+        ]
+    limited.params, limited.version = limits.params(now), limits.version
+    if not any(limited.shares):
+        limits.give_up_ids(limited.ids)
+        limited.ids = []
+        ask.jobs, ask.ids, ask.suspect = 0, (), False
+    if ask.turn is not None:
+        ask.turn.k = 1
+        ask.turn.n = ask.turn.n if any(limited.members) else 0
+
+
+async def _sure(consumer: Consumer) -> bool:
+    """Make limits sure that are new or lower, as far as that is possible now."""
+    limits = consumer.limits
     if limits.unsure:
-        rows = await consumer.exchange.apart("settle_limits", {"queue": consumer.queue, "waiting": limits.waiting})
+        rows = await apart(consumer, "settle_limits", {"waiting": limits.waiting})
         limits.waiting = rows[0][0] or None
         limits.unsure = limits.waiting is not None
         if limits.unsure:
             limits.rest.wait(boot() + UNSURE_SECONDS)
-            _withdraw(consumer, ask)
-            return
-    jobs = 1 if ask.suspect else ask.jobs
-    wants = limits.shares(now, jobs + groups)
-    rates = [known.rates for known in limits.classes]
-    took = any(want and names for want, names in zip(wants, rates, strict=True))
-    if took:
-        await _take(consumer, wants, rates)
-    members = [min(want, groups) for want in wants]
-    if took and groups and jobs:  # units are not taken twice
-        members = [min(n, want // 2) if names else n for n, want, names in zip(members, wants, rates, strict=True)]
-    shares = [min(jobs, want - n if names else want) for want, n, names in zip(wants, members, rates, strict=True)]
-    ask.limited = Limited(shares, members, ask.limited.ids if ask.limited else [], took)
-    if not any(shares):
-        _withdraw(consumer, ask, keep_turn=any(members))
-    if ask.turn is not None:
-        ask.turn.k = 1
-        ask.turn.n = ask.turn.n if any(members) else 0
+    return not limits.unsure
 
 
 async def _take(consumer: Consumer, wants: list[int], rates: list[tuple[str, ...]]) -> None:
     """Take units for what is wanted, and lower it to what was granted."""
     limits = consumer.limits
     params = limits.units.take_params(wants, rates)
-    rows = await consumer.exchange.apart("take_rates", {"queue": consumer.queue, "limits": limits.version, **params})
+    rows = await apart(consumer, "take_rates", {"limits": limits.version, **params})
     now = boot()
     granted = {number - 1: (units, wait) for number, units, wait in rows}
     for number, known in enumerate(limits.classes):
@@ -113,14 +152,6 @@ async def _take(consumer: Consumer, wants: list[int], rates: list[tuple[str, ...
         ask_beat(consumer)
 
 
-def _withdraw(consumer: Consumer, ask: Ask, *, keep_turn: bool = False) -> None:
-    if ask.limited is not None:
-        consumer.limits.give_up_ids(ask.limited.ids)
-    ask.jobs, ask.ids, ask.suspect = 0, (), False
-    if ask.turn is not None and not keep_turn:
-        ask.turn.n = 0
-
-
 def received(consumer: Consumer, ask: Ask, got: Got) -> None:
     """Note what a limited exchange brought.
 
@@ -131,6 +162,9 @@ def received(consumer: Consumer, ask: Ask, got: Got) -> None:
     """
     limits, limited, now = consumer.limits, ask.limited, boot()
     if limited is None:
+        return
+    if limited.version != limits.version:  # they were learnt meanwhile; what was noted then means nothing now
+        limits.forget_ids(limited.ids)
         return
     if got.turned is not None and "caps" in got.turned and ask.turn is not None and ask.turn.n:
         _note(consumer, got.turned, limited.members, got.members, now, n=ask.turn.n, took=limited.took)
@@ -168,11 +202,13 @@ def _note(consumer: Consumer, told: dict[str, Any], asked: list[int], rows: list
         limits.units.used(rows[0][TOKEN], {row[TASK]: limits.rates_of(row[TASK]) for row in rows})
 
 
-def short(ask: Ask, got: Got) -> bool:
+def short(consumer: Consumer, ask: Ask, got: Got) -> bool:
     """Whether everything due of the tasks without limits of their own was seen."""
     told = got.told
     if told is None:
         return ask.limited is None and ask.scans and len(got.rows) < ask.jobs
+    if ask.limited is None or ask.limited.version != consumer.limits.version:
+        return False
     return bool(told["found"]) and told["found"][0] < told["caps"][0]
 
 
@@ -194,4 +230,4 @@ async def give_back(consumer: Consumer) -> None:
         return
     async with consumer.work.lock:
         params = limits.units.take_params([0] * len(limits.classes), [()] * len(limits.classes))
-        await consumer.exchange.apart("take_rates", {"queue": consumer.queue, "limits": limits.version, **params})
+        await apart(consumer, "take_rates", {"limits": limits.version, **params})

@@ -7,100 +7,20 @@ only remembered what was taken, so that it is not asked in vain. limited.py send
 
 from __future__ import annotations
 
-import random
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tailrace_worker.claim import TASK, Row
+from tailrace_worker.claim import ID, TASK, Row
+from tailrace_worker.classes import Rest, TaskClass, own_limits, sort_out
 from tailrace_worker.floors import Floors
 from tailrace_worker.rates import Units
 
 if TYPE_CHECKING:
     from tailrace_worker.rescan import Rescan
     from tailrace_worker.run import Lanes
-
-PAUSES: Final = (0.05, 1.0)
-"""The first and the longest wait in seconds before a taken limit is asked for again, when no job ended here meanwhile."""
-FREED: Final = -1.0
-"""A moment that is over on any clock."""
-
-
-class Rest:
-    """When to ask again for what was taken: at once when a job ended here, else after a wait that grows."""
-
-    __slots__ = ("_pause", "until")
-
-    def __init__(self) -> None:
-        self.until = 0.0
-        self._pause = PAUSES[0]
-
-    def taken(self, now: float, *, some: bool) -> None:
-        """It is taken; `some`: this claim still got a part of it."""
-        if some:
-            self._pause = PAUSES[0]
-        self.until = now + self._pause * random.uniform(0.8, 1.2)
-        self._pause = min(PAUSES[1], 2 * self._pause)
-
-    def wait(self, until: float) -> None:
-        """It is free again at a moment that is known."""
-        self.until = until
-
-    def freed(self) -> None:
-        """A job ended here: if one is waited for, ask again now."""
-        self._pause = PAUSES[0]
-        if self.until:
-            self.until = FREED
-
-    def end(self) -> None:
-        """It is not taken."""
-        self._pause, self.until = PAUSES[0], 0.0
-
-
-@dataclass(eq=False)
-class TaskClass:
-    """Tasks that are limited alike.
-
-    Attributes:
-        tasks: Their names.
-        name: The limit that only they have; None for none.
-        most: How many of them run at a time.
-        rates: The rates that each of their jobs needs a unit of.
-        floors: How far their jobs have been examined.
-        stragglers: Their jobs below the floors.
-        rest: When to ask for them again.
-        rescan: Looks below the floors; None for the first class, whose rescan is the queue's.
-        due_at: When more units of their rates are due than were granted last.
-    """
-
-    tasks: tuple[str, ...]
-    name: str | None = None
-    most: int | None = None
-    rates: tuple[str, ...] = ()
-    floors: Floors = field(default_factory=Floors)
-    stragglers: deque[int] = field(default_factory=deque)
-    rest: Rest = field(default_factory=Rest)
-    rescan: Rescan | None = None
-    due_at: float = 0.0
-
-
-@dataclass
-class Limited:
-    """What one exchange may take of each class.
-
-    Attributes:
-        shares: Jobs without a group.
-        members: Members of groups.
-        ids: The jobs of `Ask.ids`, by class.
-        took: Units of rates were taken for them.
-    """
-
-    shares: list[int] = field(default_factory=list)
-    members: list[int] = field(default_factory=list)
-    ids: list[tuple[TaskClass, list[int]]] = field(default_factory=list)
-    took: bool = False
 
 
 class Limits:
@@ -164,15 +84,9 @@ class Limits:
             version: Of the limits in them.
         """
         self.version = version
-        limits = settings.get("limits") or {}
-        own = {name: most for name, most in _own_limits(settings) if name in self._of}
-        rates = [(str(r["name"]), frozenset(r.get("tasks") or ())) for r in limits.get("rates") or ()]
-        self.queue_most = limits.get("concurrency")
-        wide = tuple(sorted(name for name, tasks in rates if not tasks))
-        alike: dict[tuple[str | None, tuple[str, ...]], list[str]] = {(None, ()): []}
-        for task in self._tasks:
-            narrow = tuple(sorted(name for name, tasks in rates if task in tasks))
-            alike.setdefault((task if task in own else None, narrow), []).append(task)
+        self.queue_most = (settings.get("limits") or {}).get("concurrency")
+        alike, wide = sort_out(settings, self._tasks)
+        own = own_limits(settings)
         before = {known.tasks: known for known in self.classes[1:]}
         first = self.classes[0]
         first.tasks, first.rates = tuple(alike.pop((None, ()))), wide
@@ -188,7 +102,7 @@ class Limits:
                 gone.rescan.end()
         self._of = {task: number for number, each in enumerate(self.classes) for task in each.tasks}
         self._lanes.narrow = frozenset(task for each in self.classes[1:] for task in each.tasks)
-        self._lanes.capped = frozenset(self._tasks if self.queue_most is not None else own)
+        self._lanes.capped = frozenset(self._tasks if self.queue_most is not None else own.keys() & self._of.keys())
         self._in_hand = self._count()
         for each in self.classes:
             each.rest.end()
@@ -211,14 +125,20 @@ class Limits:
         self._note_ends()
         return 0 if now < self.rest.until or not any(self.shares(now, room)) else room
 
-    def again(self, now: float) -> bool:
+    def again(self, now: float, room: int) -> bool:
         """Whether something that was taken may be free now."""
-        return self.on and self.rest.until <= now and any(rest.until != 0.0 and rest.until <= now for rest in self._rests())
+        if not self.on or now < self.rest.until:
+            return False
+        waited = zip(self.shares(now, room), self.classes, strict=True)
+        return self.rest.until != 0.0 or any(share and known.rest.until != 0.0 for share, known in waited)
 
-    def next_at(self) -> float:
+    def next_at(self, now: float) -> float:
         """When that is so without a job ending here; infinity for never."""
-        waits = [rest.until for rest in self._rests() if rest.until != 0.0] if self.on else []
-        return max(self.rest.until, min(waits)) if waits else float("inf")
+        if not self.on:
+            return math.inf
+        if now < self.rest.until:
+            return self.rest.until
+        return min((known.rest.until for known in self.classes if known.tasks and known.rest.until > now), default=math.inf)
 
     def shares(self, now: float, jobs: int) -> list[int]:
         """How many jobs to take of each class at most, when `jobs` are to be taken in all."""
@@ -318,13 +238,18 @@ class Limits:
         for known, asked in ids:
             number = self.classes.index(known) if known in self.classes else -1
             if number >= 0 and len(taken[number]) >= min(told["caps"][number], told["room"]):
-                got = {row[0] for row in taken[number]}
+                got = {row[ID] for row in taken[number]}
                 known.stragglers.extendleft(i for i in reversed(asked) if i not in got)
 
     def give_up_ids(self, ids: Sequence[tuple[TaskClass, list[int]]]) -> None:
         """Keep jobs that were to be asked for by id and were not."""
         for known, asked in ids:
             known.stragglers.extendleft(reversed(asked))
+
+    def forget_ids(self, ids: Sequence[tuple[TaskClass, list[int]]]) -> None:
+        """The same, whatever class they belong to now."""
+        for _, asked in ids:
+            self.classes[0].stragglers.extend(asked)
 
     # ---- rescans -----------------------------------------------------------------------------------------------------
     def each_rescan(self) -> list[Rescan]:
@@ -337,9 +262,6 @@ class Limits:
             rescan.end()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
-    def _rests(self) -> list[Rest]:
-        return [self.rest, *(known.rest for known in self.classes if known.tasks)]
-
     def _count(self) -> list[int]:
         """How many jobs of each class are in hand. Those of narrow classes stand first in the buffer."""
         lanes, counts = self._lanes, [0] * len(self.classes)
@@ -358,10 +280,3 @@ class Limits:
         if sum(counts) < sum(self._in_hand):
             self.rest.freed()
         self._in_hand = counts
-
-
-def _own_limits(settings: Mapping[str, Any]) -> Iterable[tuple[str, int]]:
-    """(task, limit) of the tasks in a queue's settings."""
-    tasks = settings.get("tasks") or {}
-    named = tasks.items() if isinstance(tasks, Mapping) else ((t.get("name"), t) for t in tasks)
-    return [(str(name), int(own["concurrencyLimit"])) for name, own in named if own.get("concurrencyLimit")]

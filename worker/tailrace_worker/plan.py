@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tailrace_worker import intake
 from tailrace_worker.claim import Ask
+from tailrace_worker.classes import Limited
 from tailrace_worker.finish import Flush
-from tailrace_worker.limits import Limited
 
 if TYPE_CHECKING:
     from tailrace_worker.consumer import Consumer
@@ -43,7 +43,9 @@ class Plan:
         self._free = room > 0
         room = limits.room(now, room)
         self._roomy = room > 0
-        may_claim = room > 0 and (agenda.may_claim(now, stragglers=limits.waits_below(now), alone=alone) or limits.again(now))
+        may_claim = room > 0 and (
+            agenda.may_claim(now, stragglers=limits.waits_below(now), alone=alone) or limits.again(now, room)
+        )
         jobs = room if may_claim else 0
         flush = self._flush_due(now, claims=jobs > 0 or (room > 0 and now >= turns.next_at(alone=alone)))
         turn, jobs = turns.plan(now, room=room, jobs=jobs, free=consumer.lanes.free, flush=flush, alone=alone)
@@ -72,7 +74,7 @@ class Plan:
         if again is not None:
             until.append(again)
         if self._free:
-            until.append(consumer.limits.next_at())
+            until.append(consumer.limits.next_at(now))
         if self._roomy:
             alone = self._alone()
             until.append(consumer.turns.next_at(alone=alone))

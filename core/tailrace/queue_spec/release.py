@@ -21,8 +21,6 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     given = [
         f"tasks[{n}].{_camel(name)}" for n, task in enumerate(spec.tasks) for name in _TASKS if getattr(task, name) is not None
     ]
-    if spec.limits is not None:
-        given.append("limits")
     given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
     if spec.history is not None:
         given.append("history")
@@ -47,7 +45,7 @@ def refuse_unsupported(spec: JobQueueSpec) -> None:
         raise InvalidOption(f"not in this release{also}", field=paths[0], hint="remove it; nothing was stored")
 
 
-_TASKS = ("max_interruptions", "concurrency_limit")
+_TASKS = ("max_interruptions",)
 _DEAD_LETTERS = ("retention_seconds", "resolved_retention_seconds", "auto_requeue")
 
 

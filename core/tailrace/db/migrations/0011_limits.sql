@@ -112,9 +112,15 @@ begin
 end $$;
 
 -- Lock up to `want` free slots up to number `most`, beginning anywhere, and say which. `look` bounds how many are looked at.
+-- Arrays instead of joins: then the plan is an index scan by number, whatever the planner thinks of the table's size.
 create function tailrace.free_slots_v1(of_queue text, of_name text, first int, most int, look int, want int) returns int[]
-language sql volatile set search_path = pg_catalog, pg_temp as $$
-  with c as materialized (
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_numbers int[];
+  v_tokens  bigint[];
+begin
+  select array_agg(c.n), array_agg(c.token) into v_numbers, v_tokens from (
     select x.n, x.token
     from (select * from (select s.n, s.job, s.token from tailrace.limit_slot s
                          where s.queue = of_queue and s.name = of_name and s.n >= first and s.n <= most order by s.n) a
@@ -123,12 +129,15 @@ language sql volatile set search_path = pg_catalog, pg_temp as $$
                          where s.queue = of_queue and s.name = of_name and s.n < first order by s.n) b
           limit look) x
     where x.token is null or not exists (select from tailrace.job j where j.id = x.job and j.token = x.token offset 0)
-    limit want + 8)
-  select coalesce(array_agg(l.n), '{}') from (
-    select s.n from c join tailrace.limit_slot s on s.queue = of_queue and s.name = of_name and s.n = c.n
-      and s.token is not distinct from c.token   -- also when it is read again under the lock: who took it meanwhile keeps it
-    limit want for no key update of s skip locked) l
-$$;
+    limit want + 8) c;
+  if v_numbers is null then
+    return '{}';
+  end if;
+  return array(select s.n from tailrace.limit_slot s
+               where s.queue = of_queue and s.name = of_name and s.n = any (v_numbers)
+                 and s.token is not distinct from v_tokens[array_position(v_numbers, s.n)]   -- who took it meanwhile keeps it
+               limit want for no key update of s skip locked);
+end $$;
 
 -- A limit was lowered: move what holds slots above it into free ones below. Returns whether nothing is left above.
 create function tailrace.fold_slots_v1(of_queue text, of_name text, most int) returns boolean
@@ -197,11 +206,12 @@ end $$;
 
 -- Whether a claim that knows this version of the limits may take jobs: null, or why not.
 create function tailrace.limit_state_v1(of_queue text, known_limits bigint) returns text
-language sql volatile set search_path = pg_catalog, pg_temp as $$
-  select case when q.held or q.held_until > clock_timestamp() then 'held' when q.limits <> known_limits then 'changed'
-              when not q.limits_sure then 'unsure' end
-  from tailrace.queue q where q.name = of_queue
-$$;
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select case when q.held or q.held_until > clock_timestamp() then 'held' when q.limits <> known_limits then 'changed'
+                      when not q.limits_sure then 'unsure' end
+          from tailrace.queue q where q.name = of_queue);
+end $$;
 
 -- Lock slots for up to n jobs: of the queue's limit, and for each class of its own.
 --   room: for how many jobs; caps: for how many of each class; slots: of the queue; own: of the classes, one class after the
@@ -240,17 +250,21 @@ create function tailrace.fill_slots_v1(
   of_queue text, new_token bigint, ids bigint[], of_classes int[], names text[], slots int[], own int[], froms int[]) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
+declare
+  v_ids   bigint[];
+  v_slots int[];
 begin
   if slots is not null then
-    update tailrace.limit_slot s set job = u.id, token = new_token from unnest(ids, slots[1:cardinality(ids)]) u(id, n)
-      where s.queue = of_queue and s.name = '' and s.n = u.n;
+    v_slots := slots[1:cardinality(ids)];
+    update tailrace.limit_slot s set job = ids[array_position(v_slots, s.n)], token = new_token
+      where s.queue = of_queue and s.name = '' and s.n = any (v_slots);
   end if;
   for v_class in 1 .. cardinality(names) loop
-    if names[v_class] is not null and v_class = any (of_classes) then
-      update tailrace.limit_slot s set job = u.id, token = new_token
-        from unnest(array(select a.id from unnest(ids, of_classes) a(id, class) where a.class = v_class)) with ordinality u(id, rn)
-        where s.queue = of_queue and s.name = names[v_class] and s.n = own[froms[v_class] + u.rn];
-    end if;
+    continue when names[v_class] is null;
+    v_ids := array(select a.id from unnest(ids, of_classes) a(id, class) where a.class = v_class);
+    v_slots := own[froms[v_class] + 1 : froms[v_class] + cardinality(v_ids)];
+    update tailrace.limit_slot s set job = v_ids[array_position(v_slots, s.n)], token = new_token
+      where s.queue = of_queue and s.name = names[v_class] and s.n = any (v_slots);
   end loop;
 end $$;
 
@@ -364,6 +378,11 @@ begin
       spent := spent || v_row.spent;
     end if;
   end loop;
+  if cardinality(caps) = 1 and cardinality(v_ids) <= room then   -- one class, in order
+    ids := v_ids;
+    of_classes := v_of;
+    return;
+  end if;
   select coalesce(array_agg(o.id order by o.priority desc, o.run_at, o.id), '{}'),
          coalesce(array_agg(o.class order by o.priority desc, o.run_at, o.id), '{}')
     into ids, of_classes
