@@ -96,9 +96,9 @@ def show(invocation: Invocation, queue: str) -> None:
 def apply(invocation: Invocation, *, files: tuple[str, ...], dry_run: bool, yes: bool) -> int:
     """Write the settings of JobQueue files into the database.
 
-    Life without Kubernetes: latency target, stop and exhausted policy, lease, job defaults, tasks, limits and rates. What concerns pods
-    and scaling is checked and left alone. A queue that a controller manages refuses it. All files are checked before
-    anything is written.
+    Life without Kubernetes: latency target, stop and exhausted policy, lease, job defaults, tasks, limits and rates.
+    What concerns pods and scaling is checked and left alone. A queue that a controller manages refuses it. All files
+    are checked before anything is written.
     """
     del yes
     wanted = [resource for name in files for resource in _read(name)]

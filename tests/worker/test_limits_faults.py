@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,11 @@ from tests.worker.scene import LEASE, PATIENCE, SLACK, Line, Scene
 def limit(scene: Scene, **settings: Any) -> None:
     """Give the queue settings."""
     scene.database.query("select tailrace.apply_queue('faults', %s, 'cli')", [Jsonb(settings)])
+
+
+def started(scene: Scene, n: int) -> bool:
+    """Whether more than so many runs have begun."""
+    return len(scene.lines("start")) > n
 
 
 def most_at_once(lines: list[Line], dead: dict[int, float] | None = None) -> int:
@@ -70,7 +76,8 @@ def test_restarts_of_the_server_keep_the_limit(
     jobs = [held]
     for _ in range(2):
         jobs += scene.fill("quick", 150)
-        eventually(lambda n=len(jobs): len(scene.lines("start")) > n - 120, PATIENCE, what="some work")
+        enough = partial(started, scene, len(jobs) - 120)
+        eventually(enough, PATIENCE, what="some work")
         private_server.postgres.stop(how)
         private_server.postgres.start()
     eventually(lambda: scene.live() == 1, PATIENCE, what="all but the one that runs")

@@ -67,6 +67,11 @@ class Ask:
         return bool(self.jobs or self.suspect)
 
     @property
+    def most(self) -> int:
+        """How many jobs without a group a limited claim takes at most: one that was lost before comes alone."""
+        return 1 if self.suspect else self.jobs
+
+    @property
     def scans(self) -> bool:
         """Whether it claims above the floors, so that nothing found there means that nothing is due."""
         return bool(self.jobs and not self.ids)
@@ -104,6 +109,17 @@ class Got:
     def jobs(self) -> int:
         """Jobs taken that have no group."""
         return len(self.rows) + len(self.by_id) + len(self.suspects)
+
+    def claimed_by(self, ask: Ask) -> list[Row]:
+        """Where the rows of a limited claim belong: it is one statement for all kinds."""
+        return self.suspects if ask.suspect else self.by_id if ask.ids else self.rows
+
+    def understand(self, ask: Ask) -> None:
+        """Take the last rows out that say something of a turn, or of a limited claim."""
+        if self.members:
+            self.turned = self.members.pop()[EXTRA]
+        if ask.limited is not None and ask.claims:
+            self.told = self.claimed_by(ask).pop()[EXTRA]
 
 
 class Exchange:
@@ -173,14 +189,12 @@ class Exchange:
 
     async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
         got, token = Got(), self._expect()
+        ((rows, name, params),) = self._wanted(ask, got, now)
         try:
-            if ask.limited is not None:
-                got.rows = await (await self._limited(conn, token, ask, ask.limited)).fetchall()
-                got.told = got.rows.pop()[EXTRA]
-            else:
-                got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
+            rows.extend(await (await self._by(conn, name, token, params)).fetchall())
+            got.understand(ask)
         finally:
-            self.outbox.took(token, len(got.rows))
+            self.outbox.took(token, len(rows))
         return got
 
     async def _transaction(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
@@ -192,33 +206,10 @@ class Exchange:
                 if self.work.pooled:
                     await self._send(conn, "set_local", settings_of(PINNED))
                 await self._write(conn, ask.flush, got, readers)
-                if ask.turn is not None:
+                for rows, name, params in self._wanted(ask, got, now):
                     token = self._expect()
-                    claims.append((token, got.members))
-                    params = {**ask.turn.params(), "strict_tasks": self._strict}
-                    name = "turn_groups"
-                    if ask.limited is not None:
-                        params |= {**ask.limited.params, "shares": ask.limited.members}
-                        name = "turn_limited"
-                    readers.append((got.members, await self._by(conn, name, token, params)))
-                if ask.limited is not None and ask.claims:
-                    token, told = self._expect(), got.suspects if ask.suspect else got.by_id if ask.ids else got.rows
-                    claims.append((token, told))
-                    readers.append((told, await self._limited(conn, token, ask, ask.limited)))
-                elif ask.suspect:
-                    token = self._expect()
-                    claims.append((token, got.suspects))
-                    readers.append((got.suspects, await self._by(conn, "claim_suspect", token, {})))
-                if ask.limited is not None:
-                    pass
-                elif ask.ids:
-                    token = self._expect()
-                    claims.append((token, got.by_id))
-                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids), "n": ask.jobs})))
-                elif ask.jobs:
-                    token = self._expect()
-                    claims.append((token, got.rows))
-                    readers.append((got.rows, await self._claim(conn, token, ask.jobs, now)))
+                    claims.append((token, rows))
+                    readers.append((rows, await self._by(conn, name, token, params)))
                 if ask.look:
                     known = {**self._common, "priorities": self.floors.known}
                     readers.append((got.looked, await self._send(conn, "look", known)))
@@ -226,14 +217,34 @@ class Exchange:
                     readers.append((got.gaps, await self._send(conn, "gaps", gaps)))
             for rows, cursor in readers:
                 rows.extend(await cursor.fetchall())
-            if got.members:
-                got.turned = got.members.pop()[EXTRA]
-            if ask.limited is not None and ask.claims:
-                got.told = told.pop()[EXTRA]
+            got.understand(ask)
         finally:
             for token, rows in claims:
                 self.outbox.took(token, len(rows))
         return got
+
+    def _wanted(self, ask: Ask, got: Got, now: float) -> list[tuple[list[Row], str, dict[str, Any]]]:
+        """What an exchange takes: where its rows belong, the statement and its parameters."""
+        wanted: list[tuple[list[Row], str, dict[str, Any]]] = []
+        limited = ask.limited
+        if ask.turn is not None:
+            params = {**ask.turn.params(), "strict_tasks": self._strict}
+            if limited is None:
+                wanted.append((got.members, "turn_groups", params))
+            else:
+                wanted.append((got.members, "turn_limited", {**params, **limited.params, "shares": limited.members}))
+        if limited is not None:
+            if ask.claims:
+                more = {"shares": limited.shares, "n": ask.most, "ids": list(ask.ids), "suspect": ask.suspect}
+                wanted.append((got.claimed_by(ask), "claim_limited", {**limited.params, **more}))
+            return wanted
+        if ask.suspect:
+            wanted.append((got.suspects, "claim_suspect", {}))
+        if ask.ids:
+            wanted.append((got.by_id, "claim_ids", {"ids": list(ask.ids), "n": ask.jobs}))
+        elif ask.jobs:
+            wanted.append((got.rows, "claim_batch", {**self.floors.starts(now), "n": ask.jobs}))
+        return wanted
 
     async def _send(self, conn: AsyncConnection, name: str, params: dict[str, Any], *, binary: bool = False) -> Any:
         self._sent.append(name)
@@ -243,14 +254,6 @@ class Exchange:
         token = draw_token()
         self.outbox.expected.add(token)
         return token
-
-    async def _claim(self, conn: AsyncConnection, token: int, jobs: int, now: float) -> Any:
-        params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
-        return await self._send(conn, "claim_batch", params, binary=True)
-
-    async def _limited(self, conn: AsyncConnection, token: int, ask: Ask, limited: Limited) -> Any:
-        more = {"shares": limited.shares, "n": 1 if ask.suspect else ask.jobs, "ids": list(ask.ids), "suspect": ask.suspect}
-        return await self._by(conn, "claim_limited", token, {**limited.params, **more})
 
     async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
         return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)

@@ -137,8 +137,7 @@ class Consumer:
 
     def look_below(self) -> None:
         """Look at once for whatever lies below the floors."""
-        self.rescan.far()
-        for rescan in self.limits.each_rescan():
+        for rescan in (self.rescan, *self.limits.each_rescan()):
             rescan.far()
 
     def _look_below(self, known: TaskClass) -> Rescan:
@@ -237,8 +236,7 @@ class Consumer:
         now = boot()
         results.take(self.lanes, self.outbox, ask.flush, got)
         self.pace.ended(ask.flush.size)
-        if self.limits.on:
-            limited.unstarted(self, ask, got)
+        limited.unstarted(self, ask, got)
         delays = [o["delay"] for o in ask.flush.outcomes if "delay" in o]
         if delays:
             self.agenda.falls_due(now + min(delays) + ROUNDING_SECONDS)
@@ -251,24 +249,31 @@ class Consumer:
             self.handed_back += intake.take(self, got)
             if self.draining:  # it was on its way when the worker was told to stop
                 self.handed_back += intake.give_back_all(self.lanes)
-        limited.received(self, ask, got)
-        if ask.ids and ask.limited is None and len(got.by_id) >= ask.jobs:
-            taken = {row[ID] for row in got.by_id}
-            self.stragglers.extendleft(i for i in reversed(ask.ids) if i not in taken)
+        self._left(ask, got)
         if ask.suspect and not got.suspects:
             self.agenda.suspect_at = None
         if ask.look:
-            short = limited.short(self, ask, got)
-            self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
-            if got.gaps[0][OTHER_LIMITS]:
-                limited.ask_beat(self)
-            due = got.gaps[0][MEMBER_DUE]
-            self.turns.suspect_at = None if due is None else now + max(0.0, due)
+            self._looked(ask, got, now)
         if notified and not got.jobs:
-            self.rescan.near()
-            for rescan in self.limits.each_rescan():
+            for rescan in (self.rescan, *self.limits.each_rescan()):
                 rescan.near()
             self.turns.look_soon(always=True)
+
+    def _left(self, ask: Ask, got: Got) -> None:
+        """Keep the jobs that were asked for by id and may be free still."""
+        if ask.limited is not None:
+            limited.received(self, ask, got)
+        elif ask.ids and len(got.by_id) >= ask.jobs:
+            taken = {row[ID] for row in got.by_id}
+            self.stragglers.extendleft(i for i in reversed(ask.ids) if i not in taken)
+
+    def _looked(self, ask: Ask, got: Got, now: float) -> None:
+        short = limited.short(self, ask, got)
+        self.server_ahead = self.agenda.looked(self.floors, got.looked, got.gaps, now, short=short)
+        if got.gaps[0][OTHER_LIMITS]:
+            limited.ask_beat(self)
+        due = got.gaps[0][MEMBER_DUE]
+        self.turns.suspect_at = None if due is None else now + max(0.0, due)
 
     def _turned(self, ask: Ask, got: Got, now: float) -> None:
         if ask.turn is not None and got.turned is not None:

@@ -93,7 +93,7 @@ async def permit(consumer: Consumer, ask: Ask) -> None:
     """
     limits, now = consumer.limits, boot()
     groups = ask.turn.n if ask.turn is not None else 0
-    jobs = 1 if ask.suspect else ask.jobs
+    jobs = ask.most
     none = [0] * len(limits.classes)
     ask.limited = limited = Limited(none, none, ask.limited.ids if ask.limited is not None else [])
     if await _sure(consumer):
@@ -171,7 +171,7 @@ def received(consumer: Consumer, ask: Ask, got: Got) -> None:
     if got.told is None:
         return
     rows = [*got.suspects, *got.by_id, *got.rows]
-    _note(consumer, got.told, limited.shares, rows, now, n=1 if ask.suspect else ask.jobs, took=limited.took)
+    _note(consumer, got.told, limited.shares, rows, now, n=ask.most, took=limited.took)
     if got.told["state"] is not None:
         limits.give_up_ids(limited.ids)
         return
@@ -214,6 +214,8 @@ def short(consumer: Consumer, ask: Ask, got: Got) -> bool:
 
 def unstarted(consumer: Consumer, ask: Ask, got: Got) -> None:
     """Units of jobs whose outcome says that they were never started go back."""
+    if not consumer.limits.on:
+        return
     units = consumer.limits.units
     sent = {o["id"]: o for o in ask.flush.outcomes if o["kind"] in UNSTARTED}
     for ident, result in got.settled:
