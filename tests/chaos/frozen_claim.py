@@ -30,6 +30,7 @@ def main(dsn: str) -> None:
             "ids": [0],
             "n": JOBS,
             "token": 1,
+            "limits": 0,
         }
         rows = conn.execute(database.blocks["claim.claim_batch"], params).fetchall()
         print(f"claimed {len(rows)}", flush=True)

@@ -87,6 +87,34 @@ class Claimer:
         assert told[0] is None
         return Claim(token, [row[0] for row in found], told[9], found)
 
+    def turn(self, n: int = 10, *, ended: Sequence[tuple[str, int]] = (), suspect: bool = False) -> Claim:
+        """Take a turn at the groups; `ended`: groups whose last member has just ended here, with the token that held them."""
+        token, tasks = next(_tokens), list(self.classes)
+        found = self.rows.conn.execute(
+            """select * from tailrace.turn_limited_v1(
+                 'q', 'w', %(token)s, %(limits)s, %(tasks)s, %(classes)s, '{}', '{}', %(names)s::text[], %(mosts)s::int[],
+                 %(shares)s::int[], %(queue)s::int, %(ended)s::text[], %(tenants)s::text[], %(tokens)s::bigint[], '{}',
+                 %(n)s, 400, '', '', %(suspect)s)""",
+            {
+                "token": token,
+                "limits": self.limits,
+                "tasks": tasks,
+                "classes": list(range(1, len(tasks) + 1)),
+                "names": [task if self.classes[task] is not None else None for task in tasks],
+                "mosts": list(self.classes.values()),
+                "shares": [n] * len(tasks),
+                "queue": self.queue_most,
+                "ended": [name for name, _ in ended],
+                "tenants": ["" for _ in ended],
+                "tokens": [held for _, held in ended],
+                "n": n,
+                "suspect": suspect,
+            },
+        ).fetchall()
+        told = found.pop()
+        assert told[0] is None
+        return Claim(token, [row[0] for row in found], told[9], found)
+
 
 def apply(rows: Rows, *, settle: bool = True, **settings: Any) -> None:
     """Give queue q settings, and make its limits sure unless the test is about that."""

@@ -122,7 +122,7 @@ class Process:
         """The statements of claim.Exchange in its order; runs in the client's thread."""
         answer, tokens = Answer(), iter(order.tokens)
         self._write(conn, order.flush, answer)
-        common = {"queue": QUEUE, "worker": self.name, "tasks": list(TASKS), "context_tasks": []}
+        common = {"queue": QUEUE, "worker": self.name, "tasks": list(TASKS), "context_tasks": [], "limits": 0}
         if order.suspect:
             answer.got.suspects = self._claim(conn, "claim_suspect", {**common, "token": next(tokens)}, answer)
         if order.ids:

@@ -64,6 +64,7 @@ def parameters() -> dict[str, Any]:
         "tokens": [TOKEN],
         "saved": "{}",
         "id": 5,
+        "limits": 0,
     }
 
 
@@ -125,6 +126,38 @@ def test_a_scan_from_the_start_passes_unknown_rows_in_order(hot: tuple[Connectio
     assert 20_000 <= plan.removed() <= 20_100
     for n in (1, 1000):
         assert prepared.explain(n=n).scans("job") == {"job_ready", "Tid Scan"}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.slow
+def test_a_limited_claim_touches_few_pages(hot: tuple[Connection, Database], conn: Connection) -> None:
+    """CJ-12: planned on empty tables, run on full ones: slots by number, jobs from the floor on, and all of it HOT."""
+    session, database = hot
+    conn.execute(
+        """insert into tailrace.queue (name, settings) values ('work', '{"limits": {"concurrency": 1000}}');
+           update tailrace.queue set limits_sure = true"""
+    )
+    limits = conn.execute("select limits from tailrace.queue").fetchone()
+    assert limits is not None
+    start = parameters()["run_ats"][1]
+    params = {
+        **parameters(), "limits": limits[0], "classes": [1, 1], "names": [None], "mosts": [None], "shares": [10],
+        "queue_most": 1000, "floor_classes": [1, 1], "floor_ids": [2**40, 0], "run_ats": [-math.inf, start], "ids": [],
+        "suspect": False,
+    }  # fmt: skip
+    prepared = Prepared(session, database, "claim.claim_limited", params)
+    fill(conn, N)
+    for token in range(TOKEN + 1, TOKEN + 41):
+        assert len(session.execute(database.blocks["claim.claim_limited"], {**params, "token": token}).fetchall()) == 11
+    for statistics in ("stale", "fresh"):
+        if statistics == "fresh":
+            conn.execute("analyze")
+        assert prepared.explain().buffers <= 2500, statistics  # four hundred slots are taken, each job of which is looked up
+    session.execute("select pg_stat_force_next_flush()")
+    counts = "select n_tup_hot_upd, n_tup_upd from pg_stat_user_tables where relname = 'limit_slot'"
+    row = conn.execute(counts).fetchone()
+    assert row is not None
+    assert row[0] >= 0.9 * row[1] > 0
 
 
 def test_claims_and_finishes_leave_all_indexes_alone(hot: tuple[Connection, Database]) -> None:
