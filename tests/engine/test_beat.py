@@ -108,8 +108,8 @@ def test_the_state_of_its_queues_is_told(rows: Rows) -> None:
     rows.worker("dead", until=-1)
     told = beat(rows)["queues"]
     assert told == {
-        "q": {"settings": {"a": 1}, "held": True, "workers": 2},
-        "p": {"settings": {}, "held": False, "workers": 1},
+        "q": {"settings": {"a": 1}, "limits": 0, "held": True, "workers": 2},
+        "p": {"settings": {}, "limits": 0, "held": False, "workers": 1},
     }
     rows.conn.execute("update tailrace.queue set held_until = now() - interval '1 s'")
     assert beat(rows)["queues"]["q"]["held"] is False

@@ -7,7 +7,6 @@ waits or the poll is due. intake.py sorts what was claimed; claim.py talks to th
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -88,10 +87,8 @@ class Consumer:
             worker=share.worker,
             blocks=share.work.database.blocks,
         )
-        self.stragglers: deque[int] = deque()
-        self.limits = Limits(
-            tasks=names, lanes=self.lanes, floors=self.floors, stragglers=self.stragglers, look_below=self._look_below
-        )
+        self.limits = Limits(tasks=names, lanes=self.lanes, floors=self.floors, look_below=self._look_below)
+        self.stragglers = self.limits.classes[0].stragglers
         self.exchange = Exchange(
             share.work,
             queue=queue,
@@ -110,10 +107,9 @@ class Consumer:
         self.claiming, self.draining = True, False
         self.polls = {"jobs": 0, "empty": 0, "error": 0}
         self.durations, self.sizes = Histogram(CLAIM_BOUNDS), Histogram(SIZE_BOUNDS)
-        self.handed_back = 0
         self.server_ahead = 0.0  # seconds from the boot clock to the server's clock
         self.max_interruptions: int | None = None
-        self.discard, self.failures = False, 0
+        self.discard, self.failures, self.handed_back = False, 0, 0
 
     # ---- nudges from outside -----------------------------------------------------------------------------------------
     def nudge(self) -> None:
@@ -182,6 +178,9 @@ class Consumer:
             self.want.clear()
             now = boot()
             ask = self.plan.next(now)
+            if ask is None and self.limits.units.back:
+                await limited.give_back(self)
+                continue
             if ask is None:
                 await self._sleep(self.plan.pause(now))
                 continue
@@ -193,8 +192,6 @@ class Consumer:
             self._received(ask, got, notified=notified)
             if ask.scans or got.jobs:  # stragglers that others took or lock say nothing of what lies above
                 await self._idle_or_busy(ask, got, notified=notified)
-            if self.limits.units.back:
-                await limited.give_back(self)
             if got.jobs or got.members:
                 await asyncio.sleep(0)
 

@@ -102,7 +102,7 @@ async def flush(consumers: list[Consumer], *, seconds: float, hurry: asyncio.Eve
         return all(c.outbox.empty for c in consumers)
 
     def answered() -> bool:
-        return written() and not any(c.outbox.expected for c in consumers)
+        return written() and all(not c.outbox.expected and c.limits.units.settled for c in consumers)
 
     await wait_for(answered, CLAIM_SECONDS, asyncio.Event())
     await wait_for(written, seconds - CLAIM_SECONDS, hurry)

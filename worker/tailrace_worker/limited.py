@@ -6,9 +6,11 @@ found no job go back, floors and rests move. limits.py decides; consumer.py call
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.db import settings_of
+from tailrace_worker import mend
 from tailrace_worker.claim import TASK, TOKEN, Ask, Got
 from tailrace_worker.classes import Limited
 from tailrace_worker.clock import boot
@@ -148,6 +150,7 @@ async def _take(consumer: Consumer, wants: list[int], rates: list[tuple[str, ...
             known.due_at = now + wait
             if not units:
                 known.rest.wait(known.due_at)
+    limits.units.in_hand = True
     if not rows:
         ask_beat(consumer)
 
@@ -161,6 +164,7 @@ def received(consumer: Consumer, ask: Ask, got: Got) -> None:
         got: What came back; its rows are ordered.
     """
     limits, limited, now = consumer.limits, ask.limited, boot()
+    limits.units.in_hand = False
     if limited is None:
         return
     if limited.version != limits.version:  # they were learnt meanwhile; what was noted then means nothing now
@@ -226,10 +230,11 @@ def unstarted(consumer: Consumer, ask: Ask, got: Got) -> None:
 
 
 async def give_back(consumer: Consumer) -> None:
-    """Give units back when no claim comes that would do so."""
+    """Give units back when no claim comes that would do so. Those that cannot be given back are lost."""
     limits = consumer.limits
-    if not limits.units.back or (consumer.claiming and not consumer.agenda.dry and limits.room(boot(), 1)):
-        return
-    async with consumer.work.lock:
-        params = limits.units.take_params([0] * len(limits.classes), [()] * len(limits.classes))
-        await apart(consumer, "take_rates", {"limits": limits.version, **params})
+    classes = len(limits.classes)
+    params = {"limits": limits.version, **limits.units.take_params([0] * classes, [()] * classes)}
+    with suppress(*mend.FAULTS):  # a lost connection is found by the next exchange
+        async with consumer.work.lock:
+            if consumer.work.connected:
+                await apart(consumer, "take_rates", params)

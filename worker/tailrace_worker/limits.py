@@ -8,7 +8,6 @@ only remembered what was taken, so that it is not asked in vain. limited.py send
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ class Limits:
         tasks: What this worker can run of the queue.
         lanes: What runs and waits here.
         floors: The queue's floors, which are those of the first class.
-        stragglers: Likewise.
         look_below: Starts the rescan of a class.
 
     Attributes:
@@ -50,12 +48,11 @@ class Limits:
         tasks: Sequence[str],
         lanes: Lanes,
         floors: Floors,
-        stragglers: deque[int],
         look_below: Callable[[TaskClass], Rescan],
     ) -> None:
         self._tasks, self._lanes, self._look_below = tuple(tasks), lanes, look_below
         self.version = 0
-        self.classes = [TaskClass(self._tasks, floors=floors, stragglers=stragglers)]
+        self.classes = [TaskClass(self._tasks, floors=floors)]
         self.queue_most: int | None = None
         self.rest = Rest()
         self.units = Units()

@@ -46,6 +46,7 @@ async def failed(consumer: Consumer, ask: Ask, error: BaseException) -> None:
         consumer.lanes.groups.ended = {**ask.turn.ended, **consumer.lanes.groups.ended}
     if ask.limited is not None:
         consumer.limits.give_up_ids(ask.limited.ids)
+        consumer.limits.units.in_hand = False  # they are lost: whether they were used is not known
     else:
         consumer.stragglers.extend(ask.ids)
     consumer.failures += 1

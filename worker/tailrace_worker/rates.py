@@ -18,10 +18,12 @@ class Units:
 
     Attributes:
         back: Units to give back, by rate.
+        in_hand: Units were taken for a claim that has not been answered.
     """
 
     def __init__(self) -> None:
         self.back: dict[str, int] = {}
+        self.in_hand = False
         self._claims: dict[int, dict[str, tuple[str, ...]]] = {}
 
     def unused(self, rates: Iterable[str], units: int) -> None:
@@ -29,6 +31,11 @@ class Units:
         if units > 0:
             for name in rates:
                 self.back[name] = self.back.get(name, 0) + units
+
+    @property
+    def settled(self) -> bool:
+        """Whether the database knows of every unit that was not used."""
+        return not (self.back or self.in_hand)
 
     def used(self, token: int, rates: dict[str, tuple[str, ...]]) -> None:
         """Jobs were claimed for units; should one go back unstarted, so do its units.

@@ -30,7 +30,7 @@ begin
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
     ('tailrace_worker', p.proname = any (v_enqueue) or not p.prosecdef),
     ('tailrace_admin', p.proname = any (v_enqueue || v_look || v_change) or not p.prosecdef),
-    ('tailrace_reader', p.proname = any (v_look || '{queue_names_v1}'))) r(r, may)
+    ('tailrace_reader', p.proname = any (v_look || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
   order by r.r, p.proname, 2;
 
