@@ -38,7 +38,7 @@ class Claimer:
     def know(self) -> Claimer:
         """Learn the limits that hold now."""
         self.limits = int(self.rows.value("select coalesce((select limits from tailrace.queue where name = 'q'), 0)"))
-        found = dict(
+        found: dict[str, int] = dict(
             self.rows.conn.execute(
                 "select m.name, m.most from tailrace.queue q cross join tailrace.limits_v1(q.settings) m where q.name = 'q'"
             ).fetchall()

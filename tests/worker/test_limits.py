@@ -10,7 +10,7 @@ def test_four_workers_share_one_limit(track: Track, limited_worker: StartLimited
     """I7: never more at a time than the limit, and as many as it allows."""
     track.apply(limits={"concurrency": 3})
     for each in [limited_worker("--slots", "5") for _ in range(4)]:
-        each.wait_ready()
+        each.wait_ready(PATIENCE)
     track.fill("work", 90, 0.05)
     track.wait_gone()
     assert track.peak("work") == 3
@@ -19,7 +19,7 @@ def test_four_workers_share_one_limit(track: Track, limited_worker: StartLimited
 def test_a_limit_comes_falls_and_rises_while_jobs_run(track: Track, limited_worker: StartLimited) -> None:
     """I7: leases that are out count from the first moment, a lowered limit takes effect as slots free, a raised one at once."""
     for each in [limited_worker("--slots", "8") for _ in range(2)]:
-        each.wait_ready()
+        each.wait_ready(PATIENCE)
     track.fill("work", 400, 0.1)
     eventually(lambda: track.peak("work") > 8, PATIENCE, what="an unlimited start")
     track.apply(limits={"concurrency": 4})
@@ -42,7 +42,7 @@ def test_a_task_at_its_limit_holds_nobody_up(track: Track, limited_worker: Start
     track.fill("work", 3000, 0.3)
     track.fill("other", 400)
     for each in [limited_worker("--slots", "6") for _ in range(2)]:
-        each.wait_ready()
+        each.wait_ready(PATIENCE)
     track.wait_gone("other")
     assert track.live("work") > 2500
     assert track.peak("work") == 2
@@ -59,7 +59,7 @@ def test_limits_hold_for_every_way_a_run_ends(track: Track, limited_worker: Star
     track.fill("work", 10, 0.02, max_attempts=1)
     track.fill("work", 3, 0.02, lost=1)
     for each in [limited_worker("--slots", "4") for _ in range(3)]:
-        each.wait_ready()
+        each.wait_ready(PATIENCE)
     track.wait_gone()
     assert track.peak("stumble") <= 2
     assert track.peak("stumble", "work") <= 5
@@ -72,11 +72,11 @@ def test_a_killed_worker_gives_its_slots_back_with_its_lease(track: Track, limit
     """BF-08, I7: its slots are taken until its lease is taken over, then they are free; nobody runs beside its jobs meanwhile."""
     track.apply(limits={"concurrency": 2})
     track.fill("work", 2, 60.0)
-    victim = limited_worker("--slots", "4", lease=3).wait_ready()
+    victim = limited_worker("--slots", "4", lease=3).wait_ready(PATIENCE)
     eventually(lambda: track.running() == 2, PATIENCE, what="two jobs")
     name = track.value("select id from tailrace.worker")
     track.fill("other", 6, 0.01)
-    limited_worker("--slots", "4", lease=3).wait_ready()
+    limited_worker("--slots", "4", lease=3).wait_ready(PATIENCE)
     victim.kill9()
     track.wait_gone("other")
     until = "select until from tailrace.worker where id = %s"

@@ -121,6 +121,7 @@ class Consumer:
     def came_back(self) -> None:
         """Rows came free, below the floors or just above: what is above, a claim must find."""
         self.look_below()
+        self.limits.freed()
         self.agenda.look_soon()
         self.nudge()
 

@@ -106,6 +106,11 @@ class Limits:
         self.rest.end()
         self.unsure, self.waiting = False, None
 
+    def freed(self) -> None:
+        """Jobs went back or ended elsewhere, so slots may be free."""
+        for rest in (self.rest, *(known.rest for known in self.classes)):
+            rest.freed()
+
     def limits_now(self, row: Row) -> bool:
         """Whether a job is under any limit or rate."""
         return self.queue_most is not None or bool(self.classes[self._of[row[TASK]]].rates) or row[TASK] in self._lanes.narrow
