@@ -122,8 +122,7 @@ class QueueStatements:
         def read(rows: Sequence[tuple[Any, ...]]) -> QueueDetails:
             if not rows:
                 raise NotFound(f"no queue {queue!r}", field="queue", hint="it has neither settings nor jobs; look at the list")
-            *columns, limits = rows[0]
-            return QueueDetails(*columns, limits=LimitUse.read(limits))
+            return QueueDetails(*rows[0][:-1], LimitUse.read(rows[0][-1]))
 
         return Statement(self._blocks["queues.show"], {"queue": queue}, read)
 
