@@ -47,11 +47,12 @@ def test_a_job_is_published_in_the_words_of_the_jobqueue(app: App) -> None:
 
 
 def test_a_period_is_published_in_seconds(app: App) -> None:
-    job = NewJob("build_report", {"scope": "all"}, key="one", on_duplicate="replace", queue="other")
+    job = NewJob("build_report", {"scope": "all"}, key="one", on_duplicate="replace", queue="other", serial_group="g")
     app.every(timedelta(minutes=5), job)
     (found,) = published(app)
     assert (found["queue"], found["name"], found["everySeconds"]) == ("other", "build-report", 300)
-    assert (found["options"]["key"], found["options"]["on_duplicate"], "cron" in found) == ("one", "replace", False)
+    assert found["options"].items() >= {"key": "one", "on_duplicate": "replace", "serial_group": "g"}.items()
+    assert "cron" not in found
 
 
 def test_a_function_becomes_a_task(app: App) -> None:
