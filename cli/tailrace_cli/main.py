@@ -31,6 +31,7 @@ _MODULES = {
     "maintain": "maintain",
     "migrate": "migrate",
     "queues": "queues",
+    "schedules": "schedules",
     "tasks": "tasks",
     "worker": "worker",
     "workers": "workers",

@@ -49,7 +49,7 @@ def add_to(group: click.Group) -> None:
         full: bool,
         **flags: Any,
     ) -> int:
-        """Run maintenance: reaper, sweep, statistics, housekeeping; all of them unless some are named.
+        """Run maintenance: reaper, sweep, cron, statistics, housekeeping; all of them unless some are named.
 
         Runs each at its period until SIGTERM or Ctrl-C. Workers do the same when nobody else does. Any number may run.
         """

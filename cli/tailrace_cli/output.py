@@ -20,7 +20,7 @@ __all__ = ["FORMATS", "Column", "Format", "as_record", "emit", "emit_one", "prin
 Format = Literal["table", "wide", "json", "jsonl", "csv", "name"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-_IDS = frozenset({"id", "ids", "job_id", "token", "job_ids"})
+_IDS = frozenset({"id", "ids", "job_id", "token", "job_ids", "last_job"})
 _GAP = "  "
 
 

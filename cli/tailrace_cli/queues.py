@@ -60,7 +60,7 @@ def list_queues(invocation: Invocation) -> None:
 @click.argument("queue", type=NAME)
 @pass_invocation
 def show(invocation: Invocation, queue: str) -> None:
-    """Show one queue: its jobs by state now, its limits and rates in use and free, its dead letters, its settings."""
+    """Show one queue: its jobs by state now, its limits and rates in use and free, its dead letters, schedules and settings."""
 
     def work(admin: AdminUsing) -> dict[str, Any]:
         details, stats = admin.queues.show(queue), admin.queues.stats(queue)
@@ -70,6 +70,7 @@ def show(invocation: Invocation, queue: str) -> None:
             record[name] = getattr(stats, name)
         record["read_at"] = stats.read_at
         record["limits"] = [dataclasses.asdict(limit) for limit in details.limits]
+        record["schedules"] = [one.name for one in admin.schedules.list(queue)]
         del record["reading"]
         return record
 
@@ -96,9 +97,9 @@ def show(invocation: Invocation, queue: str) -> None:
 def apply(invocation: Invocation, *, files: tuple[str, ...], dry_run: bool, yes: bool) -> int:
     """Write the settings of JobQueue files into the database.
 
-    Life without Kubernetes: latency target, stop and exhausted policy, lease, job defaults, tasks, limits and rates.
-    What concerns pods and scaling is checked and left alone. A queue that a controller manages refuses it. All files
-    are checked before anything is written.
+    Life without Kubernetes: latency target, stop and exhausted policy, lease, job defaults, tasks, limits and rates,
+    schedules. What concerns pods and scaling is checked and left alone. A queue that a controller manages refuses it.
+    All files are checked before anything is written.
     """
     del yes
     wanted = [resource for name in files for resource in _read(name)]

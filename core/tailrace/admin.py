@@ -1,4 +1,4 @@
-"""Administration in one place: jobs, dead letters, queues, leases, workers.
+"""Administration in one place: jobs, dead letters, queues, schedules, leases, workers.
 
 `App` shows it: `app.jobs` is `Admin(app.database).jobs`, and `app.using(conn).jobs` is `AdminUsing(conn, app.database).jobs`,
 in the caller's transaction. The command line uses the same objects.
@@ -12,6 +12,7 @@ from tailrace.drivers import UsingAsyncConnection, UsingConnection
 from tailrace.jobs import AsyncJobs, Jobs, SyncJobs
 from tailrace.leases import AsyncLeases, Leases, SyncLeases
 from tailrace.queues import AsyncQueues, Queues, SyncQueues
+from tailrace.schedules.words import AsyncSchedules, Schedules, SyncSchedules
 from tailrace.workers import AsyncWorkers, SyncWorkers, Workers
 
 __all__ = ["Admin", "AdminUsing", "AsyncAdminUsing"]
@@ -32,6 +33,8 @@ class Admin:
         """Jobs that cannot go on."""
         self.queues = Queues(database)
         """Queues and their settings."""
+        self.schedules = Schedules(database)
+        """What fires when."""
         self.leases = Leases(database)
         """Who runs what."""
         self.workers = Workers(database)
@@ -55,6 +58,8 @@ class AdminUsing:
         """Jobs that cannot go on."""
         self.queues = SyncQueues(database.blocks, driver)
         """Queues and their settings."""
+        self.schedules = SyncSchedules(database.blocks, driver)
+        """What fires when."""
         self.leases = SyncLeases(database.blocks, driver)
         """Who runs what."""
         self.workers = SyncWorkers(database.blocks, driver)
@@ -78,6 +83,8 @@ class AsyncAdminUsing:
         """Jobs that cannot go on."""
         self.queues = AsyncQueues(database.blocks, driver)
         """Queues and their settings."""
+        self.schedules = AsyncSchedules(database.blocks, driver)
+        """What fires when."""
         self.leases = AsyncLeases(database.blocks, driver)
         """Who runs what."""
         self.workers = AsyncWorkers(database.blocks, driver)

@@ -24,6 +24,7 @@ from tailrace.errors import InvalidOption, UnknownApp
 from tailrace.hooks import Hooks, place
 from tailrace.job import JobContext
 from tailrace.policy import GroupOrder, OnDuplicate, RetryPolicy
+from tailrace.schedules.declared import Crons
 from tailrace.settings import AppSettings, ProducerSettings, checked_arguments
 from tailrace.task import OnError, Task, TaskDecorator, TaskSpec
 from tailrace.using import AppUsing, AsyncAppUsing
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from tailrace.jobs import Jobs
     from tailrace.leases import Leases
     from tailrace.queues import Queues
+    from tailrace.schedules.words import Schedules
     from tailrace.workers import Workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(Hooks, SyncMany, AsyncMany):
+class App(Hooks, Crons, SyncMany, AsyncMany):
     """An application.
 
     Args:
@@ -177,6 +179,11 @@ class App(Hooks, SyncMany, AsyncMany):
     def queues(self) -> Queues:
         """Queues and their settings."""
         return self._admin.queues
+
+    @property
+    def schedules(self) -> Schedules:
+        """What fires when."""
+        return self._admin.schedules
 
     @property
     def leases(self) -> Leases:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.jobs import AsyncJobs, SyncJobs
     from tailrace.leases import AsyncLeases, SyncLeases
     from tailrace.queues import AsyncQueues, SyncQueues
+    from tailrace.schedules.words import AsyncSchedules, SyncSchedules
     from tailrace.workers import AsyncWorkers, SyncWorkers
 
 
@@ -46,6 +47,11 @@ class AppUsing(SyncMany, WrongWord):
     def queues(self) -> SyncQueues:
         """Queues and their settings."""
         return self._admin.queues
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """What fires when."""
+        return self._admin.schedules
 
     @property
     def leases(self) -> SyncLeases:
@@ -81,6 +87,11 @@ class AsyncAppUsing(AsyncMany, WrongWord):
     def queues(self) -> AsyncQueues:
         """Queues and their settings."""
         return self._admin.queues
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """What fires when."""
+        return self._admin.schedules
 
     @property
     def leases(self) -> AsyncLeases:

@@ -60,7 +60,7 @@ def test_tasks_tell_the_payload(cli: Cli) -> None:
 def test_maintain_once(cli: Cli, rows: Rows) -> None:
     results = cli("maintain", "--once", "-o", "json").json
     assert {row["routine"]: row["result"] for row in results} == dict.fromkeys(
-        ("reaper", "sweep", "statistics", "housekeeping"), "ok"
+        ("reaper", "sweep", "cron", "statistics", "housekeeping"), "ok"
     )
     assert rows.value("select count(*) from tailrace.maintenance where last_success is not null") >= 3
     assert "one of reaper, sweep" in cli("maintain", "nonsense", "--once", status=2).err

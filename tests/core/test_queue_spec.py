@@ -132,7 +132,7 @@ def test_what_this_release_lacks_is_named() -> None:
     spec = JobQueue.from_file(FULL).spec
     assert unsupported(spec) == [
         "spec.deadLetters.retentionSeconds", "spec.deadLetters.autoRequeue",
-        "spec.history", "spec.schedules", "spec.autoscaling.mode",
+        "spec.history", "spec.autoscaling.mode",
     ]  # fmt: skip
     with pytest.raises(
         InvalidOption, match=r"spec\.deadLetters\.retentionSeconds: not in this release \(as are spec\.deadLetters"
@@ -176,6 +176,17 @@ def test_what_this_release_lacks_is_named() -> None:
         ("{schedules: [{name: a, task: t, cron: '* * * * *', everySeconds: 5}]}", "exactly one of cron and everySeconds"),
         ("{schedules: [{name: a, task: t, cron: '* * *'}]}", r"spec.schedules[0].cron: cron must have five fields"),
         ("{schedules: [{name: a, task: t, everySeconds: 5, timeZone: Mars/Olympus}]}", "timeZone must be a name"),
+        ("{schedules: [{name: a, task: t, cron: '61 * * * *'}]}", r"spec.schedules[0].cron: cron is no crontab line: bad minute"),
+        ("{schedules: [{name: a, task: t, cron: '0 0 30 2 *'}]}", r"spec.schedules[0].cron: cron"),
+        ("{schedules: [{name: a, task: t, everySeconds: 5, timeZone: localtime}]}", "timeZone must be a name"),
+        ("{schedules: [{name: a, task: t, everySeconds: 0}]}", r"spec.schedules[0].everySeconds"),
+        ("{schedules: [{name: a, task: t, everySeconds: 5, onDuplicate: After}]}", "onDuplicate counts only with key"),
+        ("{schedules: [{name: a, task: t, everySeconds: 5, payload: {x: .nan}}]}", r"spec.schedules[0].payload: payload.x"),
+        ("{schedules: [{name: A_b, task: t, everySeconds: 5}]}", r"spec.schedules[0].name"),
+        (
+            "{schedules: [{name: a, task: t, everySeconds: 5}, {name: a, task: t, everySeconds: 6}]}",
+            "schedules has the name 'a' twice",
+        ),
         ("{schedules: [{name: a, task: t, everySeconds: 5, payload: {x: " + "y" * 2048 + "}}]}", "payload must be at most 2 KiB"),
         ("{autoscaling: {mode: HPA}}", "spec.autoscaling: maxReplicas is required in mode HPA"),
         ("{autoscaling: {mode: HPA, minReplicas: 3, maxReplicas: 2}}", "minReplicas must not exceed maxReplicas"),

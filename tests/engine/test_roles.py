@@ -29,6 +29,9 @@ CHANGE = [
     "select tailrace.apply_queue('q', '{}', 'cli')",
     "select tailrace.purge_queue('q')",
     "select tailrace.requeue_dead_letter(1)",
+    "select tailrace.run_schedule('q', 's')",
+    "select tailrace.suspend_schedule('q', 's')",
+    "select tailrace.resume_schedule('q', 's')",
 ]
 LOOK = ["select tailrace.queue_stats('q')", "select tailrace.dead_letter_stats()"]
 VIEWS = ("jobs", "dead_letters", "leases", "workers", "queues", "schedules")
@@ -135,6 +138,8 @@ WORK = [
     "select tailrace.audit_requeued_v1()",
     "select tailrace.statistics_v1()",
     "select tailrace.housekeeping_v1()",
+    "select tailrace.cron_due_v1()",
+    "select tailrace.fire_schedules_v1('[]')",
     "select tailrace.worker_died_v1('w', 'test')",
     "select version from tailrace.migration",
     "delete from tailrace.waiter where worker = 'w'",
@@ -184,7 +189,7 @@ def test_the_public_may_do_nothing(conn: Connection) -> None:
 def test_only_listed_functions_run_with_their_owners_rights(conn: Connection) -> None:
     found = set(names(conn, "select proname from pg_proc where pronamespace = 'tailrace'::regnamespace and prosecdef"))
     documented = {statement.split("tailrace.")[1].split("(")[0] for statement in ENQUEUE + CHANGE + LOOK}
-    assert found == documented | {"enqueue_batch_v1", "complete_v1", "follow_v1"}
+    assert found == documented | {"enqueue_batch_v1", "complete_v1", "follow_v1", "stop_overlapped_v1"}
 
 
 def test_nothing_is_missing_after_a_migration(conn: Connection) -> None:

@@ -104,3 +104,11 @@ async def page(dead: NewJob) -> None: ...
 @app.on_dead  # bad
 def verdict(dead: DeadLetter) -> str:
     return "page"
+
+
+def wrong_schedules(conn: psycopg.Connection[Any]) -> None:
+    app.cron("* * * * *", deliver)  # bad
+    app.cron("* * * * *", deliver.job(1, "u"), zone="UTC")  # bad
+    app.cron("* * * * *", deliver.job(1, "u"), overlap="both")  # bad
+    app.every("60", deliver.job(1, "u"))  # bad
+    app.using(conn).schedules.alist()  # bad

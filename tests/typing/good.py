@@ -82,6 +82,16 @@ def completed(ctx: JobContext[Resources], event_id: int) -> None:
         ctx.complete_in(conn)
 
 
+@app.cron("*/5 * * * *", timezone="Europe/Paris")
+async def sweep_orders() -> None: ...
+
+
+@app.every(timedelta(minutes=1), name="tidy", overlap="allow", catch_up=60)
+@app.task(queue="low")
+def tidy(ctx: JobContext[Resources], limit: int = 10) -> int:
+    return limit
+
+
 @app.task(queue="images", key="resize-{path}", on_duplicate="replace", priority=Priority.FAST_HIGH, serial_group="images-{width}")
 def resize(path: Path, width: int = 800) -> int:
     return width
@@ -111,6 +121,11 @@ def in_a_transaction(conn: psycopg.Connection[Any], rows: Iterable[tuple[int, st
     nothing.enqueue()
     sweep.enqueue(since=datetime.now(UTC))
     app.using(conn).jobs.cancel(42)
+    assert_type(sweep_orders.enqueue(), Receipt)
+    assert_type(tidy.enqueue(limit=3), Receipt)
+    assert_type(app.cron("30 2 * * *", deliver.job(1, "u"), name="nightly", overlap="skip", catch_up=timedelta(hours=1)), None)
+    assert_type(app.every(60, NewJob("deliver", {"event_id": 1, "url": "u"})), None)
+    app.using(conn).schedules.suspend("webhooks", "nightly")
 
 
 async def awaited(conn: psycopg.AsyncConnection[Any]) -> None:
@@ -121,3 +136,4 @@ async def awaited(conn: psycopg.AsyncConnection[Any]) -> None:
     async with app as opened:
         assert_type(await opened.aenqueue(NewJob("deliver")), Receipt)
     await app.using(conn).jobs.acancel(42)
+    assert_type(await app.using(conn).schedules.arun_now("webhooks", "nightly"), int)

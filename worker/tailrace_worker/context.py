@@ -41,6 +41,7 @@ def build(
     extra = row[EXTRA] or {}
     if isinstance(extra, str):
         extra = json.loads(extra)
+    meta = extra.get("meta") or {}
     job = Job(
         id=row[ID],
         queue=queue,
@@ -48,9 +49,10 @@ def build(
         key=extra.get("key"),
         serial_group=extra.get("serial_group"),
         tenant=extra.get("tenant") or "",
-        meta=extra.get("meta") or {},
+        meta=meta,
         created_at=_time(extra.get("created_at")),
         run_at=_time(extra.get("run_at")),
+        scheduled_for=_tick(meta),
     )
     return JobContext(
         resources=resources,
@@ -64,6 +66,15 @@ def build(
         save=save,
         completion=completion,
     )
+
+
+def _tick(meta: dict[str, Any]) -> datetime | None:
+    """The tick of the schedule that made a job; its meta tells."""
+    tick = meta.get("tick") if "schedule" in meta else None
+    try:
+        return datetime.fromisoformat(tick).astimezone(UTC) if isinstance(tick, str) else None
+    except ValueError:  # somebody else's words in meta
+        return None
 
 
 def _time(text: str | None) -> datetime:

@@ -39,6 +39,7 @@ class State:
         readings: Per queue its published reading.
         runs: Runs of maintenance routines by (routine, result).
         reclaimed: Leases taken over by this process's reaper, by (queue, result, evidence).
+        ticks: Ticks of schedules that its cron routine dealt with, by (queue, result).
         dead_hooks: Calls of on_dead hooks by (queue, result).
         dead: Jobs that its routines moved to the dead letters, by (queue, task, reason).
         operations: What ran on each of the connections.
@@ -54,6 +55,7 @@ class State:
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     reclaimed: dict[tuple[str, str, str], int] = field(default_factory=dict)
     dead: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    ticks: dict[tuple[str, str], int] = field(default_factory=dict)
     dead_hooks: dict[tuple[str, str], int] = field(default_factory=dict)
     operations: list[Operations] = field(default_factory=list)
     lag: float = 0.0
@@ -116,6 +118,8 @@ class WorkerCollector(Collector):
             board.add(names.MAINTENANCE_RUNS, (routine, result), n)
         for (queue, result, evidence), n in list(state.reclaimed.items()):
             board.add(names.LEASES_RECLAIMED, (state.namespace, queue, result, evidence), n)
+        for (queue, result), n in list(state.ticks.items()):
+            board.add(names.SCHEDULE_TICKS, (state.namespace, queue, result), n)
         dead = dict(state.dead)
         for consumer in state.consumers:
             for task, label in _labelled(consumer):

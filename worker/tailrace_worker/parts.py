@@ -18,6 +18,7 @@ from tailrace.db import AsyncConnection, OperationalError, errors
 from tailrace.db.migrate import acheck
 from tailrace.errors import SchemaTooNew, SchemaTooOld, TailraceError
 from tailrace.names.events import Event
+from tailrace.schedules.declared import published
 from tailrace.settings import WorkerSettings
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
@@ -108,6 +109,7 @@ class Parts:
             "version": VERSION,
             "queues": list(self.queues),
             "tasks": sorted(self.app.tasks),
+            "schedules": published(self.app),
             "slots": sum(self.queues.values()),
             "pod": os.environ.get("TAILRACE_POD_NAME"),
             "lease_seconds": self.settings.lease_seconds,

@@ -82,6 +82,8 @@ class Service:
         self.reason = "stop"
         self.status = 0
         self.parts = Parts(app, settings, worker=self.id, state=self.state)
+        if until_empty:
+            self.parts.heartbeat.row["schedules"] = []  # it is gone in a moment, and so would they be
         self._ready = self._started = False
         self._signals = 0
         self._tick_at = boot()

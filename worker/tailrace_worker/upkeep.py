@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
-from tailrace.maintenance import Loop, NoCounters, routines
+from tailrace.maintenance import Loop, NoCounters, apart, routines
 from tailrace.maintenance.routine import Verdict
 from tailrace.settings import WorkerSettings
 from tailrace_worker.metrics import State
@@ -28,7 +28,7 @@ FIRST_READ_SECONDS = 1.0
 
 
 class _Counters(NoCounters):
-    """Counts the routines' runs where metrics.py finds them; called from the maintenance thread only."""
+    """Counts the routines' runs where metrics.py finds them; called from the threads of maintenance."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -41,6 +41,10 @@ class _Counters(NoCounters):
         """Leases that were taken over."""
         key = (queue, result, evidence)
         self._state.reclaimed[key] = self._state.reclaimed.get(key, 0) + n
+
+    def ticks(self, queue: str, result: str, n: int) -> None:
+        """Ticks of schedules; only cron's thread counts here."""
+        self._state.ticks[queue, result] = self._state.ticks.get((queue, result), 0) + n
 
     def dead(self, queue: str, task: str, reason: str, n: int) -> None:
         """Jobs that a routine moved to the dead letters."""
@@ -62,15 +66,11 @@ class Upkeep:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begin reading, and standing in on a thread of its own with a connection that is open only while it looks or runs."""
+        """Begin reading, and standing in on threads of its own with connections that are open only while it looks or runs."""
         self._parts.tasks.append(asyncio.create_task(self._reading(), name="readings"))
-        loop = Loop(
-            self._parts.database,
-            routines(reaper_seconds=self._settings.reaper_seconds),
-            counters=_Counters(self._state),
-            stand_in=True,
-        )
-        threading.Thread(target=loop.run, args=(self._stop,), name="tailrace-maintenance", daemon=True).start()
+        for group in apart(routines(reaper_seconds=self._settings.reaper_seconds)):
+            loop = Loop(self._parts.database, group, counters=_Counters(self._state), stand_in=True)
+            threading.Thread(target=loop.run, args=(self._stop,), name="tailrace-maintenance", daemon=True).start()
 
     def stop(self) -> None:
         """End the stand-in; does not wait for a routine that is just at work: each of its steps is one statement.

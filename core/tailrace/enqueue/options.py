@@ -15,7 +15,7 @@ from tailrace.errors import InvalidOption, duration_seconds
 from tailrace.json_text import encode, text_fault
 from tailrace.policy import ON_DUPLICATE, RetryPolicy, check_max_attempts, check_priority
 
-NOT_YET: Final = frozenset({"keep_result", "aliases", "upgrade", "declare", "cron", "schedules"})
+NOT_YET: Final = frozenset({"keep_result", "aliases", "upgrade", "declare"})
 """Options and words of later releases: refused by name, so that no job is stored that nobody claims."""
 
 QUEUE_BYTES: Final = 128

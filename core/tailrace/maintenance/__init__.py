@@ -3,8 +3,10 @@
 The command line runs them on purpose, a worker when it sees that nobody does; each batch is one SQL function.
 """
 
+from tailrace.maintenance.apart import Runner, apart, run_apart
+from tailrace.maintenance.cron import Cron, CronConfig
 from tailrace.maintenance.housekeeping import Housekeeping, HousekeepingConfig
-from tailrace.maintenance.loop import Loop, Runner, run_forever, run_once
+from tailrace.maintenance.loop import Loop, run_forever, run_once
 from tailrace.maintenance.reaper import Reaper, ReaperConfig
 from tailrace.maintenance.routine import Counters, NoCounters, Routine, RoutineResult
 from tailrace.maintenance.stand_in import StandIn
@@ -15,6 +17,8 @@ from tailrace.maintenance.table import ROUTINES, routines
 __all__ = [
     "ROUTINES",
     "Counters",
+    "Cron",
+    "CronConfig",
     "Housekeeping",
     "HousekeepingConfig",
     "Loop",
@@ -29,7 +33,9 @@ __all__ = [
     "StatisticsConfig",
     "Sweep",
     "SweepConfig",
+    "apart",
     "routines",
+    "run_apart",
     "run_forever",
     "run_once",
 ]

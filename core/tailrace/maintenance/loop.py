@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tailrace.db import Connection, Database, Statement, errors, run
 from tailrace.errors import DatabaseUnavailable, TailraceError
+from tailrace.maintenance.apart import Runner, apart, run_apart
 from tailrace.maintenance.routine import SESSION, Counters, NoCounters, Routine, RoutineResult, Tick
 from tailrace.maintenance.stand_in import Seen, StandIn
 from tailrace.names.events import Event
@@ -29,13 +30,6 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
-class Runner(Protocol):
-    """Something that works until it is told to stop."""
-
-    def run(self, stop: threading.Event) -> None:
-        """Work until the event is set, and end within a second of it."""
-
-
 class _Turn:
     """One routine and when it is due next."""
 
@@ -44,6 +38,7 @@ class _Turn:
         self.due = due
         self.part = StandIn(routine.interval_seconds) if stand_in else None
         self.failures = 0
+        self.again: float | None = None
 
 
 class Loop:
@@ -100,12 +95,15 @@ class Loop:
         try:
             conn = self._connection()
             if turn.part is None:
-                self._report(turn, run_routine(turn.routine, self._tick(conn, stop)))
+                self._report(turn, self._run(turn, conn, stop))
             else:
                 self._stand_in(turn, turn.part, conn, stop)
             turn.failures = 0
             pause = turn.part.pause if turn.part else turn.routine.interval_seconds
             turn.due = began + pause * (1 - 0.1 * self._jitter())
+            again, turn.again = turn.again, None
+            if again is not None:
+                turn.due = min(turn.due, self._clock() + again)
         except _FAULTS as error:
             if not stop.is_set():
                 self._failed(turn, error, self._clock() - began)
@@ -115,15 +113,18 @@ class Loop:
     def _stand_in(self, turn: _Turn, part: StandIn, conn: Connection, stop: threading.Event) -> None:
         name, was = turn.routine.name, part.standing_in
         if part.should_run(_seen(conn, self._database).get(name)):
-            result = run_routine(turn.routine, self._tick(conn, stop))
+            result = self._run(turn, conn, stop)
             part.ran(_seen(conn, self._database).get(name) if result.result == "ok" else None)
             self._report(turn, result)
         if part.standing_in != was:
             text = "running %s, since nobody else does" if part.standing_in else "no longer running %s: another runner shows"
             log.info(text, name, extra={"event": Event.STANDING_IN, "routine": name, "standing_in": part.standing_in})
 
-    def _tick(self, conn: Connection, stop: threading.Event) -> Tick:
-        return Tick(conn=conn, database=self._database, counters=self._counters, stop=stop, clock=self._clock)
+    def _run(self, turn: _Turn, conn: Connection, stop: threading.Event) -> RoutineResult:
+        tick = Tick(conn=conn, database=self._database, counters=self._counters, stop=stop, clock=self._clock)
+        result = run_routine(turn.routine, tick)
+        turn.again = tick.again
+        return result
 
     def _report(self, turn: _Turn, result: RoutineResult) -> None:
         self._counters.ran(result.routine, result.result, result.seconds)
@@ -257,7 +258,7 @@ def run_forever(
         counters: Where to count.
         on_result: Told each run's result.
     """
-    Loop(database, routines, counters=counters, on_result=on_result).run(stop)
+    run_apart([Loop(database, group, counters=counters, on_result=on_result) for group in apart(routines)], stop)
 
 
 def _connect(database: Database) -> Connection:

@@ -50,6 +50,9 @@ class Counters(Protocol):
     def orphaned(self, n: int) -> None:
         """Jobs that had a token without a lease."""
 
+    def ticks(self, queue: str, result: str, n: int) -> None:
+        """Ticks of schedules: fired, skipped, missed or failed."""
+
 
 class NoCounters:
     """Counts nothing."""
@@ -68,6 +71,9 @@ class NoCounters:
 
     def orphaned(self, n: int) -> None:
         """Ignore orphans."""
+
+    def ticks(self, queue: str, result: str, n: int) -> None:
+        """Ignore ticks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +122,8 @@ class Tick:
         self.started = clock()
         self.counts: dict[str, int] = {}
         self.locked = False
+        self.again: float | None = None
+        """Seconds after which the routine wants to run again, if that is before its period."""
 
     def call(self, block: str, **params: Any) -> dict[str, Any] | None:
         """Run one batch and return its report; None, and `locked` set, when another runner was at it.

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.errors import InvalidOption
+from tailrace.maintenance.cron import Cron
 from tailrace.maintenance.housekeeping import Housekeeping
 from tailrace.maintenance.reaper import Reaper, ReaperConfig
 from tailrace.maintenance.routine import Routine
@@ -19,7 +20,7 @@ from tailrace.maintenance.sweep import Sweep
 __all__ = ["ROUTINES", "routines"]
 
 ROUTINES: Final[Mapping[str, Callable[[], Routine]]] = MappingProxyType(
-    {"reaper": Reaper, "sweep": Sweep, "statistics": Statistics, "housekeeping": Housekeeping}
+    {"reaper": Reaper, "sweep": Sweep, "cron": Cron, "statistics": Statistics, "housekeeping": Housekeeping}
 )
 
 

@@ -118,5 +118,20 @@ class Event(StrEnum):
     SESSIONS_ENDED = "sessions_ended"
     """The reaper ended sessions frozen in a transaction; field: sessions."""
 
+    SCHEDULES_CHANGED = "schedules_changed"
+    """Schedules came, changed, went silent or went, as JobQueues and workers say; fields: schedules_added and so on."""
+
+    SCHEDULE_FIRED = "schedule_fired"
+    """A schedule enqueued a job (debug only); fields: queue, schedule, job_id."""
+
+    SCHEDULE_SKIPPED = "schedule_skipped"
+    """A tick was passed over, since the job before still lived or another held the key; fields: queue, schedule, job_id."""
+
+    SCHEDULE_MISSED = "schedule_missed"
+    """Ticks were further back than is made up for, since no runner was there; fields: queue, schedule, missed."""
+
+    SCHEDULE_FAILED = "schedule_failed"
+    """A schedule cannot fire, told when the reason is new; fields: queue, schedule, error."""
+
     ORPHANS_FOUND = "orphans_found"
     """The audit found what must not be and mended it; field: jobs or dead_letters."""

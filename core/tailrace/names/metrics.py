@@ -106,6 +106,12 @@ MAINTENANCE_RUNS: Final = Metric(
 LEASES_RECLAIMED: Final = Metric(
     "tailrace_leases_reclaimed_total", "counter", (*_QUEUE, "result", "evidence"), "Jobs of dead workers that were taken over."
 )
+SCHEDULE_TICKS: Final = Metric(
+    "tailrace_schedule_ticks_total",
+    "counter",
+    (*_QUEUE, "result"),
+    "Ticks of schedules that this process dealt with: fired, skipped, missed, failed.",
+)
 DB_OPERATIONS: Final = Metric(
     "tailrace_db_operations_total", "counter", ("operation", "status"), "Named SQL blocks that ran: success, error."
 )

@@ -20,11 +20,11 @@ from tailrace.queue_spec.job_rules import (
     JobDefaults,
     Limits,
     Rate,
-    Schedule,
     TaskOverride,
 )
 from tailrace.queue_spec.release import refuse_unsupported, unsupported
 from tailrace.queue_spec.resource import JobQueue, JobQueueSpec, Metadata, read_resources
+from tailrace.queue_spec.schedule import Schedule
 
 __all__ = [
     "AutoRequeue",

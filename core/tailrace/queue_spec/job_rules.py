@@ -1,4 +1,4 @@
-"""What a JobQueue says about its jobs: defaults, tasks, limits, dead letters, history, schedules.
+"""What a JobQueue says about its jobs: defaults, tasks, limits, dead letters, history.
 
 All of it goes to the queue's row, so a change of these fields starts no pod anew. The engine reads the row at enqueue
 (defaults), at each claim (holds) and when a job fails (backoff, attempts).
@@ -6,11 +6,8 @@ All of it goes to the queue's row, so a change of these fields starts no pod ane
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
-from zoneinfo import available_timezones
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,7 +21,6 @@ __all__ = [
     "JobDefaults",
     "Limits",
     "Rate",
-    "Schedule",
     "TaskOverride",
     "repeated",
 ]
@@ -33,9 +29,6 @@ ErrorType = Literal[
     "timeout", "network", "not_found", "unauthorized", "forbidden", "validation", "rate_limit", "unavailable", "unknown"
 ]
 """The labels of metrics for kinds of error, as they are."""
-
-_CRON_FIELD = re.compile(r"^[0-9A-Za-z*,/-]+$")
-_SCHEDULE_PAYLOAD_BYTES = 2048
 
 
 class Backoff(Part):
@@ -155,60 +148,6 @@ class History(Part):
 
     retention_seconds: LongSeconds
     """How long it is kept, in seconds."""
-
-
-class Schedule(Part):
-    """A job that is enqueued at given times."""
-
-    name: DnsLabel
-    """The schedule's name, unique in the queue."""
-    cron: str | None = None
-    """Minute, hour, day of month, month, day of week; or everySeconds."""
-    every_seconds: Annotated[int, Field(ge=1, le=31_622_400)] | None = None
-    """A fixed period in seconds; or cron."""
-    time_zone: str = "UTC"
-    """The zone that cron is read in, as in the IANA database."""
-    task: TaskName
-    """The task to enqueue."""
-    payload: dict[str, Any] = Field(default_factory=dict)
-    """Its payload, at most 2 KiB."""
-    priority: Priority | None = None
-    """High first; absent = the task's."""
-    overlap: Literal["Allow", "Skip", "Replace"] = "Skip"
-    """What happens while the last job of the schedule still lives."""
-    catch_up_seconds: Annotated[int, Field(ge=0, le=31_622_400)] = 0
-    """How far back missed times are made up for, in seconds."""
-    suspend: bool = False
-    """No jobs while true."""
-
-    @model_validator(mode="after")
-    def _one_clock(self) -> Self:
-        if (self.cron is None) == (self.every_seconds is None):
-            raise ValueError("exactly one of cron and everySeconds must be set: remove one or add one")
-        return self
-
-    @field_validator("cron")
-    @classmethod
-    def _five_fields(cls, value: str | None) -> str | None:
-        fields = (value or "").split()
-        if value is not None and (len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields)):
-            raise ValueError("cron must have five fields (minute, hour, day of month, month, day of week), such as '30 2 * * *'")
-        return value
-
-    @field_validator("time_zone")
-    @classmethod
-    def _known_zone(cls, value: str) -> str:
-        known = available_timezones()
-        if known and value not in known:
-            raise ValueError("timeZone must be a name of the IANA database, such as Europe/Berlin")
-        return value
-
-    @field_validator("payload")
-    @classmethod
-    def _small_payload(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if len(json.dumps(value, ensure_ascii=False).encode()) > _SCHEDULE_PAYLOAD_BYTES:
-            raise ValueError("payload must be at most 2 KiB of JSON: store large data elsewhere and pass a reference")
-        return value
 
 
 def repeated(names: Iterable[str]) -> str | None:

@@ -24,8 +24,6 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
     if spec.history is not None:
         given.append("history")
-    if spec.schedules:
-        given.append("schedules")
     if spec.autoscaling.mode != "Disabled":
         given.append("autoscaling.mode")
     return [f"spec.{path}" for path in given]

@@ -14,7 +14,8 @@ from tailrace.errors import InvalidOption
 from tailrace.queue_spec.base import DNS_LABEL, DaySeconds, Part, QueueName, Sequence, too_long
 from tailrace.queue_spec.document import documents, wrong_fields
 from tailrace.queue_spec.fleet import Autoscaling, DatabaseReference, DisruptionBudget, PodTemplate, Rollout, Worker
-from tailrace.queue_spec.job_rules import DeadLetters, History, JobDefaults, Limits, Schedule, TaskOverride, repeated
+from tailrace.queue_spec.job_rules import DeadLetters, History, JobDefaults, Limits, TaskOverride, repeated
+from tailrace.queue_spec.schedule import Schedule
 
 __all__ = ["JobQueue", "JobQueueSpec", "Metadata", "read_resources"]
 

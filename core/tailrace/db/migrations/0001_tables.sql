@@ -212,11 +212,22 @@ create table tailrace.schedule (
   queue          text,
   name           text,
   definition     jsonb not null,
-  source         text not null,
+  source         text not null check (source in ('jobqueue', 'worker')),
   suspended      boolean not null default false,
+  absent_since   timestamptz,
   last_tick      timestamptz not null,
+  next_tick      timestamptz,
+  last_job       bigint,
+  last_fired_at  timestamptz,
+  fired          bigint not null default 0,
+  skipped        bigint not null default 0,
+  missed         bigint not null default 0,
+  failed         bigint not null default 0,
+  fault          jsonb,
+  constraint schedule_tick_range check (last_tick >= '0001-01-01 00:00+00' and last_tick < '10000-01-01 00:00+00'
+    and coalesce(next_tick, last_tick) >= '0001-01-01 00:00+00' and coalesce(next_tick, last_tick) < '10000-01-01 00:00+00'),
   primary key (queue, name)
-);
+) with (fillfactor = 70);
 
 create table tailrace.maintenance (
   routine        text,

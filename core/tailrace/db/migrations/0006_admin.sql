@@ -275,11 +275,16 @@ begin
     perform tailrace.refuse_v1('TR004', 'queue', format('%s is managed by a controller', apply_queue.queue),
                                'Change its JobQueue resource instead');
   end if;
+  if apply_queue.settings ? 'schedules' then
+    perform tailrace.check_schedules_v1(apply_queue.queue, apply_queue.settings -> 'schedules', v_old.settings -> 'schedules',
+                                        apply_queue.managed_by = 'cli');
+  end if;
   if v_old.managed_by = apply_queue.managed_by and v_old.settings = apply_queue.settings and v_old.held = v_held then
     return 'unchanged';
   end if;
   update tailrace.queue q set settings = apply_queue.settings, managed_by = apply_queue.managed_by, held = v_held
     where q.name = apply_queue.queue;
+  perform tailrace.sync_schedules_v1(apply_queue.queue);
   perform tailrace.audit_v1('apply', jsonb_build_object('queue', apply_queue.queue, 'managed_by', apply_queue.managed_by), 1);
   if v_old.held and not v_held then
     perform pg_notify(tailrace.signal_channel_v1(), apply_queue.queue);

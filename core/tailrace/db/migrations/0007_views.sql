@@ -104,7 +104,7 @@ comment on column tailrace.leases.jobs is 'jobs of the batch when it was claimed
 comment on column tailrace.leases.age is 'seconds since the claim';
 comment on column tailrace.leases.remaining is 'seconds until it expires, negative when it has';
 
--- ---- queues and schedules ---------------------------------------------------------------------------------------------
+-- ---- queues -----------------------------------------------------------------------------------------------------------
 create view tailrace.queues as
   select n.queue, coalesce(q.held, false) or coalesce(q.held_until > statement_timestamp(), false) as held,
          coalesce(q.held, false) as held_by_policy, case when q.held_until > statement_timestamp() then q.held_until end as held_until,
@@ -119,11 +119,6 @@ comment on column tailrace.queues.held is 'no worker claims of it now';
 comment on column tailrace.queues.held_by_policy is 'its stopPolicy holds it';
 comment on column tailrace.queues.held_until is 'somebody holds it until then';
 comment on column tailrace.queues.workers is 'live workers that serve it';
-
-create view tailrace.schedules as
-  select s.queue, s.name, s.definition, s.source, s.suspended, s.last_tick from tailrace.schedule s;
-
-comment on view tailrace.schedules is 'Schedules with the tick they were last run for.';
 
 -- ---- comments on tables -----------------------------------------------------------------------------------------------
 comment on table tailrace.job is 'The hot table: waiting and running jobs, nothing else. No foreign key may point to it, and no index may name token, attempts, errors or saved.';
@@ -259,14 +254,6 @@ comment on table tailrace.waiter is 'Idle workers, which an enqueue notifies. Un
 comment on column tailrace.waiter.queue is 'the queue it waits for';
 comment on column tailrace.waiter.worker is 'the worker';
 comment on column tailrace.waiter.until is 'it counts until then';
-
-comment on table tailrace.schedule is 'Schedules and the tick they were last run for.';
-comment on column tailrace.schedule.queue is 'the queue';
-comment on column tailrace.schedule.name is 'unique in its queue';
-comment on column tailrace.schedule.definition is 'when and what';
-comment on column tailrace.schedule.source is 'who declares it: the JobQueue or an application';
-comment on column tailrace.schedule.suspended is 'it does not run';
-comment on column tailrace.schedule.last_tick is 'the last tick that was run';
 
 comment on table tailrace.maintenance is 'When each routine of maintenance ran last.';
 comment on column tailrace.maintenance.routine is 'reaper, sweep, retention, cron, auto_requeue, statistics or housekeeping';

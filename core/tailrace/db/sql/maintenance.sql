@@ -31,10 +31,14 @@ select tailrace.statistics_v1(%(fold)s::int)
 select tailrace.housekeeping_v1()
 
 -- name: seen
--- purpose: when each routine last succeeded, and how long ago by the database's clock
+-- purpose: when each routine last succeeded, and how long ago by the database's clock; an overdue tick shows that nobody fires
 -- locks: none
--- index: the table has a row per routine
-select m.routine, m.last_success::text, extract(epoch from clock_timestamp() - m.last_success)::double precision
+-- index: the table has a row per routine, and that of schedules one per schedule
+select m.routine, m.last_success::text,
+  extract(epoch from clock_timestamp() - m.last_success)::double precision
+  + case when m.routine = 'cron' and exists (
+      select from tailrace.schedule s where s.next_tick < clock_timestamp() - interval '5 seconds' and tailrace.schedule_active_v1(s))
+    then 86400 else 0 end
 from tailrace.maintenance m where m.scope = '' and m.last_success is not null
 
 -- name: reap_preview
@@ -74,3 +78,22 @@ select json_build_object(
   'workers', (select count(*) from tailrace.worker w where w.until < clock_timestamp() - interval '7 days'
               and not exists (select from tailrace.lease l where l.worker = w.id)),
   'cancel_requests', (select count(*) from tailrace.cancel_request c where not exists (select from tailrace.job j where j.id = c.job_id)))
+
+-- name: cron_due
+-- purpose: read the schedules that are due, now and then after bringing them in line with JobQueues and workers
+-- locks: schedule rows that are due or change (SKIP LOCKED); advisory lock of the routine
+-- index: the tables of schedules, queues and workers are small and read whole
+select tailrace.cron_due_v1(%(batch)s::int, %(sync)s::boolean)
+
+-- name: fire_schedules
+-- purpose: fire the ticks of a plan: move last_tick and enqueue, each schedule for itself
+-- locks: schedule rows, the last job of an overlap Replace (SKIP LOCKED), what an enqueue locks; advisory lock of the routine
+-- index: primary keys
+select tailrace.fire_schedules_v1(%(plans)s::jsonb)
+
+-- name: cron_preview
+-- purpose: how many schedules are due now
+-- locks: none
+-- index: the table has a row per schedule
+select json_build_object('due', count(*)) from tailrace.schedule s
+where tailrace.schedule_active_v1(s) and s.next_tick <= clock_timestamp()
