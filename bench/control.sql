@@ -55,3 +55,13 @@ l as (
   select 7, 'elsewhere', 'default', array_agg(j.id) from (select id from tailrace.job order by id limit 2) j),
 g as (insert into tailrace.job_group (queue, tenant, name, token) values ('default', '', 'busy-0', 7), ('default', '', 'busy-1', 7))
 update tailrace.job set token = 7, attempts = 1 where id in (select id from tailrace.job order by id limit 2);
+
+-- name: ours_exhausted
+-- Waiting jobs without attempts left, of a task that no worker knows: only the sweep meets them.
+insert into tailrace.job (queue, task, payload, attempts)
+select 'default', 'nobody', '{"event_id": 1, "url": "https://shop.example/hook"}'::jsonb, 5 from generate_series(1, %s);
+
+-- name: ours_ready
+-- Due jobs of a known task.
+insert into tailrace.job (queue, task, payload)
+select 'default', 'noop', '{"event_id": 1, "url": "https://shop.example/hook"}'::jsonb from generate_series(1, %s);

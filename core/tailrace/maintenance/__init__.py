@@ -3,9 +3,12 @@
 The command line runs them on purpose, a worker when it sees that nobody does; each batch is one SQL function.
 """
 
+from tailrace.maintenance.auto_requeue import AutoRequeue, AutoRequeueConfig
 from tailrace.maintenance.housekeeping import Housekeeping, HousekeepingConfig
-from tailrace.maintenance.loop import Loop, Runner, run_forever, run_once
+from tailrace.maintenance.loop import Loop, Runner, run_forever
+from tailrace.maintenance.once import run_once
 from tailrace.maintenance.reaper import Reaper, ReaperConfig
+from tailrace.maintenance.retention import Retention, RetentionConfig
 from tailrace.maintenance.routine import Counters, NoCounters, Routine, RoutineResult
 from tailrace.maintenance.stand_in import StandIn
 from tailrace.maintenance.statistics import Statistics, StatisticsConfig
@@ -14,6 +17,8 @@ from tailrace.maintenance.table import ROUTINES, routines
 
 __all__ = [
     "ROUTINES",
+    "AutoRequeue",
+    "AutoRequeueConfig",
     "Counters",
     "Housekeeping",
     "HousekeepingConfig",
@@ -21,6 +26,8 @@ __all__ = [
     "NoCounters",
     "Reaper",
     "ReaperConfig",
+    "Retention",
+    "RetentionConfig",
     "Routine",
     "RoutineResult",
     "Runner",

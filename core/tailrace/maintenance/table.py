@@ -10,8 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.errors import InvalidOption
+from tailrace.maintenance.auto_requeue import AutoRequeue
 from tailrace.maintenance.housekeeping import Housekeeping
 from tailrace.maintenance.reaper import Reaper, ReaperConfig
+from tailrace.maintenance.retention import Retention
 from tailrace.maintenance.routine import Routine
 from tailrace.maintenance.statistics import Statistics
 from tailrace.maintenance.sweep import Sweep
@@ -19,7 +21,14 @@ from tailrace.maintenance.sweep import Sweep
 __all__ = ["ROUTINES", "routines"]
 
 ROUTINES: Final[Mapping[str, Callable[[], Routine]]] = MappingProxyType(
-    {"reaper": Reaper, "sweep": Sweep, "statistics": Statistics, "housekeeping": Housekeeping}
+    {
+        "reaper": Reaper,
+        "sweep": Sweep,
+        "retention": Retention,
+        "auto_requeue": AutoRequeue,
+        "statistics": Statistics,
+        "housekeeping": Housekeeping,
+    }
 )
 
 

@@ -23,9 +23,6 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     ]
     if spec.limits is not None:
         given.append("limits")
-    given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
-    if spec.history is not None:
-        given.append("history")
     if spec.schedules:
         given.append("schedules")
     if spec.autoscaling.mode != "Disabled":
@@ -47,8 +44,7 @@ def refuse_unsupported(spec: JobQueueSpec) -> None:
         raise InvalidOption(f"not in this release{also}", field=paths[0], hint="remove it; nothing was stored")
 
 
-_TASKS = ("max_interruptions", "concurrency_limit")
-_DEAD_LETTERS = ("retention_seconds", "resolved_retention_seconds", "auto_requeue")
+_TASKS = ("concurrency_limit",)
 
 
 def _camel(name: str) -> str:
