@@ -59,3 +59,13 @@ update tailrace.job set token = 7, attempts = 1 where id in (select id from tail
 -- name: ours_settings
 -- Settings of the queue.
 select tailrace.apply_queue('default', %s, 'cli');
+
+-- name: ours_exhausted
+-- Waiting jobs without attempts left, of a task that no worker knows: only the sweep meets them.
+insert into tailrace.job (queue, task, payload, attempts)
+select 'default', 'nobody', '{"event_id": 1, "url": "https://shop.example/hook"}'::jsonb, 5 from generate_series(1, %s);
+
+-- name: ours_ready
+-- Due jobs of a known task.
+insert into tailrace.job (queue, task, payload)
+select 'default', 'noop', '{"event_id": 1, "url": "https://shop.example/hook"}'::jsonb from generate_series(1, %s);

@@ -82,6 +82,23 @@ def show(invocation: Invocation, job_id: int) -> None:
     invocation.show_one(invocation.administer(lambda admin: admin.jobs.get(only)), key="id")
 
 
+@command(jobs, "wait", example="tailrace jobs wait 42 --timeout 5m")
+@click.argument("job_id", metavar="ID", type=ID)
+@click.option(
+    "--timeout", type=DURATION, default=timedelta(minutes=5), help="How long, such as 30s or 5m; 0 = only look. [default: 5m]"
+)
+@pass_invocation
+def wait(invocation: Invocation, *, job_id: int, timeout: timedelta) -> int:
+    """Wait for the end of a job and tell how it ended; the status is 1 unless it succeeded.
+
+    What is told of an ended job: its state and result while its task keeps results or its queue a history, else `gone`.
+    """
+    (only,) = read_ids([job_id])[:1]
+    result = invocation.administer(lambda admin: admin.jobs.get_result(only, timeout=timeout))
+    invocation.show_one(result, key="state")
+    return ExitStatus.DONE if result.state == "succeeded" else ExitStatus.FAILED
+
+
 @command(
     jobs, "cancel", example="tailrace jobs cancel 42\ntailrace jobs list --task deliver -o name | tailrace jobs cancel - --yes"
 )

@@ -98,6 +98,7 @@ class App(Hooks, Crons, SyncMany, AsyncMany):
         on_duplicate: OnDuplicate = ...,
         serial_group: str = ...,
         group_order: GroupOrder = ...,
+        keep_result: float | timedelta = ...,
     ) -> TaskDecorator: ...
     def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
         """Make a task of a function: `@app.task` or `@app.task(timeout=30, ...)`.
@@ -107,7 +108,8 @@ class App(Hooks, Crons, SyncMany, AsyncMany):
         Args:
             fn: The function, when the decorator has no options.
             options: name (default: the function's), queue, timeout (seconds, 0 = none), priority, retry, no_retry
-                (exception classes), on_error, on_duplicate, key and serial_group (templates over the payload), group_order.
+                (exception classes), on_error, on_duplicate, key and serial_group (templates over the payload), group_order, and
+                keep_result (seconds that what it returns is kept, for `app.jobs.get_result`).
 
         Raises:
             InvalidOption: An option, the name or the signature is wrong; it says which.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tailrace.db import AsyncConnection, Blocks, Connection, Statement, TransactionStatus, arun, run
+from tailrace.db import AsyncConnection, Blocks, Connection, Jsonb, Statement, TransactionStatus, arun, run
 from tailrace.enqueue.connections import is_async
 from tailrace.errors import InvalidOption
+from tailrace.results import plain_result
 
 
 class Completion:
@@ -24,34 +25,37 @@ class Completion:
         job: The job's id.
         token: The token that the worker holds it by.
         worker: The worker's id, for messages.
+        keep: Seconds that the task keeps results; None = not at all.
     """
 
-    __slots__ = ("_blocks", "_params", "done")
+    __slots__ = ("_blocks", "_keep", "_params", "done")
 
-    def __init__(self, blocks: Blocks, *, job: int, token: int, worker: str) -> None:
+    def __init__(self, blocks: Blocks, *, job: int, token: int, worker: str, keep: float | None = None) -> None:
         self._blocks = blocks
+        self._keep = keep
         self._params = {"id": job, "token": token, "worker": worker}
         self.done = False
 
     def complete(self, conn: object, result: object) -> None:
         """Complete the job on a connection that blocks; errors as `JobContext.complete_in`."""
-        checked = cast("Connection", _checked(conn, result, awaited=False))
-        run(checked, self._statement())
+        checked = cast("Connection", _checked(conn, awaited=False))
+        run(checked, self._statement(result))
         self.done = True
 
     async def acomplete(self, conn: object, result: object) -> None:
         """Complete the job on a connection that is awaited; errors as `JobContext.complete_in`."""
-        checked = cast("AsyncConnection", _checked(conn, result, awaited=True))
-        await arun(checked, self._statement())
+        checked = cast("AsyncConnection", _checked(conn, awaited=True))
+        await arun(checked, self._statement(result))
         self.done = True
 
-    def _statement(self) -> Statement[None]:
-        return Statement(self._blocks["finish.complete"], self._params, lambda _: None)
+    def _statement(self, result: object) -> Statement[None]:
+        if result is not None and self._keep is None:
+            raise InvalidOption("the task keeps no results", field="result", hint="Give it keep_result=, or leave the result out")
+        kept = None if self._keep is None else Jsonb({"result": plain_result(result), "keep": self._keep})
+        return Statement(self._blocks["finish.complete"], {**self._params, "kept": kept}, lambda _: None)
 
 
-def _checked(conn: Any, result: object, *, awaited: bool) -> Any:
-    if result is not None:
-        raise InvalidOption("is not in this release", field="result", hint="Leave it out; keep results in a table of your own")
+def _checked(conn: Any, *, awaited: bool) -> Any:
     if is_async(conn) != awaited:
         kind, word = ("blocks", "complete_in") if awaited else ("is awaited", "await ctx.acomplete_in")
         raise InvalidOption(f"is a connection that {kind}", field="conn", hint=f"Use {word}(conn)")

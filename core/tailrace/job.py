@@ -187,7 +187,7 @@ class JobContext(Generic[Resources]):
         if self._store is not None:
             self._store(text)
 
-    def complete_in(self, conn: SyncConnection, result: None = None) -> None:
+    def complete_in(self, conn: SyncConnection, result: object = None) -> None:
         """Finish this job inside the handler's own transaction: its effects in that database happen exactly once.
 
         The transaction commits the effects and the end of the job together. What the handler does or raises after that
@@ -196,21 +196,23 @@ class JobContext(Generic[Resources]):
 
         Args:
             conn: A psycopg connection to the database of the jobs, in a transaction; nothing is committed here.
-            result: Not in this release.
+            result: What is kept as the job's result, at most 64 KiB as JSON; only for tasks with `keep_result`.
 
         Raises:
             LeaseLost: The job is no longer this run's. The server refuses to commit the transaction.
-            InvalidOption: A result was given, or the connection is of another kind or not in a transaction.
+            InvalidOption: A result was given that the task does not keep, or the connection is of another kind or not in a
+                transaction.
+            InvalidPayload: The result is no JSON, or too large.
             TailraceError: This context belongs to no run of a worker.
         """
         self._own_completion().complete(conn, result)
 
-    async def acomplete_in(self, conn: AsyncConnection, result: None = None) -> None:
+    async def acomplete_in(self, conn: AsyncConnection, result: object = None) -> None:
         """As `complete_in`, for a connection that is awaited.
 
         Args:
             conn: A psycopg connection to the database of the jobs, in a transaction; nothing is committed here.
-            result: Not in this release.
+            result: As there.
         """
         await self._own_completion().acomplete(conn, result)
 

@@ -41,6 +41,7 @@ OPTIONS: Final = frozenset(
         "on_duplicate",
         "serial_group",
         "group_order",
+        "keep_result",
     }
 )
 _SENT: Final = ("priority", "retry", "timeout", "on_duplicate")
@@ -67,6 +68,7 @@ class TaskSpec:
         key: The template of its key, or None.
         serial_group: The template of its group, or None.
         group_order: `due` or `strict`.
+        keep_result: How long what it returns is kept, in seconds; None = not at all.
         shape: Its payload.
         defaults: What of its options the database takes, by the names of options.
 
@@ -93,6 +95,7 @@ class TaskSpec:
         group = options.get("serial_group")
         self.serial_group = None if group is None else KeyTemplate(group, signature.parameters, field="serial_group")
         self.group_order: GroupOrder = check_group_order(options.get("group_order", "due"))
+        self.keep_result = _kept_seconds(options.get("keep_result"))
         self.defaults = option_values({name: options[name] for name in _SENT if options.get(name) is not None})
 
 
@@ -161,6 +164,11 @@ class Task(BothEnqueue[P], Generic[P, R]):
         """`strict` if a member of its group that goes back stops the group until it has ended; else `due`."""
         return self.spec.group_order
 
+    @property
+    def keep_result(self) -> float | None:
+        """How long what it returns is kept, in seconds; None = not at all."""
+        return self.spec.keep_result
+
     def parse(self, raw: bytes | str) -> dict[str, Any]:
         """Return the arguments of one run from the JSON text in the database.
 
@@ -217,6 +225,13 @@ def _exceptions(value: Any) -> tuple[type[BaseException], ...]:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidOption("must be exception classes", field="no_retry", hint="Such as (ValueError, KeyError)")
     return kinds
+
+
+def _kept_seconds(value: Any) -> float | None:
+    seconds = None if value is None else duration_seconds(value, field="keep_result")
+    if seconds == 0:
+        raise InvalidOption("must be above 0", field="keep_result", hint="Leave it out to keep no result")
+    return seconds
 
 
 def _callable(value: Any) -> OnError | None:

@@ -60,11 +60,10 @@ def test_tasks_tell_the_payload(cli: Cli) -> None:
 def test_maintain_once(cli: Cli, rows: Rows) -> None:
     results = cli("maintain", "--once", "-o", "json").json
     assert {row["routine"]: row["result"] for row in results} == dict.fromkeys(
-        ("reaper", "sweep", "cron", "statistics", "housekeeping"), "ok"
+        ("reaper", "sweep", "cron", "retention", "auto_requeue", "statistics", "housekeeping"), "ok"
     )
     assert rows.value("select count(*) from tailrace.maintenance where last_success is not null") >= 3
     assert "one of reaper, sweep" in cli("maintain", "nonsense", "--once", status=2).err
-    assert "queue: not in this release" in cli("maintain", "--queue", "q", "--once", status=2).err
 
 
 def test_maintain_dry_run_and_full(cli: Cli, rows: Rows) -> None:

@@ -18,6 +18,21 @@ def test_an_empty_list_says_so_and_is_an_empty_array(cli: Cli) -> None:
     assert cli("jobs", "list", "-o", "csv").out.startswith("id,state,queue,task")
 
 
+def test_wait_tells_how_a_job_ended(cli: Cli, rows: Rows) -> None:
+    """The status is 0 for a success only, also when the time is over."""
+    token, (done, died) = rows.running(2, max_attempts=1)
+    waiting = rows.job()
+    rows.settle(
+        {"id": done, "token": token, "kind": "success", "keep": 60, "result": {"n": 1}},
+        {"id": died, "token": token, "kind": "error"},
+    )
+    shown = cli("jobs", "wait", str(done), "-o", "json").json
+    assert (shown["state"], shown["value"], shown["id"]) == ("succeeded", {"n": 1}, str(done))
+    assert cli("jobs", "wait", str(died), "-o", "name", status=1).out == "dead\n"
+    assert cli("jobs", "wait", str(waiting), "--timeout", "0s", "-o", "name", status=1).out == "waiting\n"
+    assert cli("jobs", "wait", "999999", "-o", "name", status=1).out == "gone\n"
+
+
 def test_ids_are_exact_strings_in_json(cli: Cli, rows: Rows) -> None:
     rows.conn.execute(
         "insert into tailrace.job (id, queue, task, payload) overriding system value values (%s, 'q', 't', %s)",

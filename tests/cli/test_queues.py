@@ -108,7 +108,7 @@ def test_apply_holds_by_stop_policy(cli: Cli, tmp_path: Path) -> None:
         ("a: [", "file"),
         (SMALL + "spec: {workers: 3}\n", "spec.workers"),
         (SMALL + "spec: {limits: {concurrency: 0}}\n", "spec.limits.concurrency"),
-        (SMALL + "spec: {history: {retentionSeconds: 60}}\n", "spec.history: not in this release"),
+        (SMALL + "spec: {history: {retentionSeconds: 0}}\n", "spec.history.retentionSeconds"),
     ],
 )
 def test_apply_refuses_and_names_the_field(cli: Cli, rows: Rows, text: str, named: str) -> None:

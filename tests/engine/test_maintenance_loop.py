@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -98,7 +99,7 @@ def test_each_routine_runs_once_and_reports(rows: Rows, place: Database) -> None
     rows.job(attempts=1, token=9)
     counted = Counted()
     results = {r.routine: r for r in run_once(place, routines(), counters=counted)}
-    assert [r.result for r in results.values()] == ["ok"] * 5
+    assert [r.result for r in results.values()] == ["ok"] * 7
     assert {k: v for k, v in results["reaper"].counts.items() if v} == {"leases": 2, "lost": 2, "dead": 1}
     assert {k: v for k, v in results["sweep"].counts.items() if v} == {"seen": 4, "dead": 1, "lost": 1, "orphaned": 1}
     assert results["statistics"].counts["queues"] == 1
@@ -144,12 +145,12 @@ def test_an_ordinary_sweep_goes_on_while_it_finds_something(rows: Rows, place: D
 
 def test_the_failure_of_one_routine_does_not_keep_the_others(rows: Rows, place: Database) -> None:
     """CJ-21's lesson for routines: entries are isolated; the error is told and counted."""
-    rows.conn.execute("drop function tailrace.walk_v1(bigint, int)")
+    rows.conn.execute("drop function tailrace.walk_v1")
     counted = Counted()
     results = {r.routine: r for r in run_once(place, routines(), counters=counted)}
     assert results["sweep"].result == "error"
     assert "walk_v1" in (results["sweep"].error or "")
-    assert [r.result for name, r in results.items() if name != "sweep"] == ["ok"] * 4
+    assert [r.result for name, r in results.items() if name != "sweep"] == ["ok"] * 6
     assert [name for name, _ in counted.failures] == ["sweep"]
 
 
@@ -201,7 +202,7 @@ def test_routines_run_at_their_periods_until_the_stop(rows: Rows, place: Databas
 def test_a_stop_is_honoured_inside_a_statement(rows: Rows, place: Database) -> None:
     """BF-42: within a second, although a batch is running for longer."""
     rows.conn.execute(
-        """create or replace function tailrace.housekeeping_v1() returns jsonb language sql as
+        """create or replace function tailrace.housekeeping_v1(queue text default null) returns jsonb language sql as
            $$ select jsonb_build_object('waiters', 0) from pg_sleep(60) $$"""
     )
     stop = threading.Event()
@@ -228,6 +229,30 @@ def test_a_database_that_went_away_is_found_again(rows: Rows, dsn: str, running:
     proxy.resume()
     counted.runs.clear()
     eventually(lambda: ("reaper", "ok") in counted.runs, what="a tick after the outage")
+
+
+def test_pauses_after_errors_double_up_to_thirty_two_times(rows: Rows, place: Database) -> None:
+    """Each failure doubles the wait, 32 times the first at most, with jitter; the other routines keep their periods."""
+    rows.conn.execute("drop function tailrace.retain_v1")
+    now, runs = [0.0], dict[str, list[float]]()
+    stop = threading.Event()
+
+    class Waiting(threading.Event):
+        """A stop that is never waited for: the clock goes on instead."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            now[0] += timeout or 0.0
+            return stop.is_set()
+
+    def note(result: RoutineResult) -> None:
+        runs.setdefault(result.routine, []).append(now[0])
+        if len(runs.get("retention", ())) > 9:
+            stop.set()
+
+    Loop(place, routines(["retention", "housekeeping"]), on_result=note, clock=lambda: now[0], jitter=lambda: 0.0).run(Waiting())
+    gaps = [round(after / 0.75, 2) for after in (two - one for one, two in itertools.pairwise(runs["retention"]))]
+    assert gaps == [1, 2, 4, 8, 16, 16, 16, 16, 16]
+    assert [round(two - one) for one, two in itertools.pairwise(runs["housekeeping"])] == [60]
 
 
 # ---- in place of a runner --------------------------------------------------------------------------------------------

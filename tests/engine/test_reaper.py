@@ -99,6 +99,19 @@ def test_what_a_draining_worker_had_started_counts_as_interrupted(rows: Rows) ->
     assert rows.dead(spent)["reason"] == "interrupted"  # type: ignore[index]
 
 
+def test_a_task_has_its_own_number_of_interruptions(rows: Rows) -> None:
+    """BF-39: the task's entry comes before the queue's defaults, in either form of the list; others have the queue's."""
+    rows.worker(until=-0.01, state="draining")
+    own = {"jobDefaults": {"maxInterruptions": 1}, "tasks": {"sturdy": {"maxInterruptions": 3}, "frail": {"maxInterruptions": 0}}}
+    rows.conn.execute("insert into tailrace.queue (name, settings) values ('q', %s)", [Jsonb(own)])
+    ids = {task: rows.running(max_attempts=1, task=task)[1][0] for task in ("sturdy", "frail", "other")}
+    rows.conn.execute("update tailrace.job set interrupted = 2 where task = 'sturdy'")
+    rows.conn.execute("update tailrace.job set interrupted = 1 where task = 'other'")
+    assert results(rows.reap()) == {"interrupted": 1, "dead": 2}
+    assert rows.row(ids["sturdy"])["interrupted"] == 3  # type: ignore[index]
+    assert {rows.dead(ids[task])["reason"] for task in ("frail", "other")} == {"interrupted"}  # type: ignore[index]
+
+
 def test_a_cancel_request_of_a_lost_job_is_kept(rows: Rows) -> None:
     rows.worker(until=-0.01)
     _, [ident] = rows.running()

@@ -140,6 +140,10 @@ WORK = [
     "select tailrace.housekeeping_v1()",
     "select tailrace.cron_due_v1()",
     "select tailrace.fire_schedules_v1('[]')",
+    "select tailrace.retain_v1()",
+    "select tailrace.auto_requeue_v1()",
+    "select tailrace.history_v1()",
+    "select tailrace.job_result(1)",
     "select tailrace.worker_died_v1('w', 'test')",
     "select version from tailrace.migration",
     "delete from tailrace.waiter where worker = 'w'",
@@ -189,7 +193,16 @@ def test_the_public_may_do_nothing(conn: Connection) -> None:
 def test_only_listed_functions_run_with_their_owners_rights(conn: Connection) -> None:
     found = set(names(conn, "select proname from pg_proc where pronamespace = 'tailrace'::regnamespace and prosecdef"))
     documented = {statement.split("tailrace.")[1].split("(")[0] for statement in ENQUEUE + CHANGE + LOOK}
-    assert found == documented | {"enqueue_batch_v1", "complete_v1", "follow_v1", "stop_overlapped_v1"}
+    assert found == documented | {
+        "enqueue_batch_v1",
+        "complete_v1",
+        "follow_v1",
+        "stop_overlapped_v1",
+        "retain_v1",
+        "auto_requeue_v1",
+        "history_v1",
+        "job_result",
+    }
 
 
 def test_nothing_is_missing_after_a_migration(conn: Connection) -> None:

@@ -46,7 +46,6 @@ async def wrong_completion(ctx: JobContext[Any], conn: psycopg.Connection[Any], 
     ctx.complete_in(aconn)  # bad
     await ctx.acomplete_in(conn)  # bad
     ctx.acomplete_in(aconn)  # bad
-    ctx.complete_in(conn, {"result": 1})  # bad
 
 
 async def wrong_word(conn: psycopg.Connection[Any], aconn: psycopg.AsyncConnection[Any]) -> None:
@@ -66,7 +65,7 @@ misplaced.enqueue(event_id=1)  # bad
 def late() -> None: ...
 
 
-@app.task(keep_result=60)  # bad
+@app.task(keep_result="60")  # bad
 def kept() -> None: ...
 
 

@@ -97,7 +97,7 @@ def resize(path: Path, width: int = 800) -> int:
     return width
 
 
-@app.task(timeout=timedelta(seconds=3), no_retry=ValueError)
+@app.task(timeout=timedelta(seconds=3), no_retry=ValueError, keep_result=60)
 def nothing() -> None: ...
 
 

@@ -6,10 +6,14 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+from psycopg.types.json import Jsonb
+
 from tailrace import App
 from tailrace.names import metrics as names
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.metrics import State, registry
+from tests.engine.letters import letter
+from tests.engine.rows import Rows
 from tests.rig.processes import StartWorker, WorkerProcess
 from tests.rig.waiting import eventually
 from tests.worker.board import Board
@@ -86,6 +90,29 @@ def test_series_are_bounded_by_the_application_not_by_what_is_enqueued() -> None
     assert "foreign" not in shown
 
 
+def test_the_routines_of_a_worker_that_stands_in_are_counted(worker_process: StartWorker, board: Board) -> None:
+    """BF-30, BF-36: runs, durations and the last success of each routine; what retention deletes and the rule brings back."""
+    settings = {
+        "deadLetters": {"retentionSeconds": 86_400, "autoRequeue": {"afterSeconds": 60, "maxTimes": 1, "errorTypes": ["network"]}}
+    }
+    board.conn.execute("select tailrace.apply_queue('work', %s, 'cli')", [Jsonb(settings)])
+    rows = Rows(board.conn)
+    letter(rows, queue="work", task="mark", age=90_000, error_type="unknown")
+    letter(rows, queue="work", task="mark", age=3600)
+    worker = worker_process(APP, env={"TAILRACE_REAPER_SECONDS": "1"}).wait_ready()
+    metric = worker.metric
+    eventually(lambda: metric("tailrace_dead_letters_requeued_total", task="mark") == 1, timeout=60, what="the requeue")
+    eventually(lambda: metric("tailrace_dead_letters_deleted_total", task="mark") == 1, timeout=60, what="the deletion")
+    eventually(
+        lambda: metric("tailrace_maintenance_last_success_timestamp_seconds", routine="reaper") > 1.7e9,
+        timeout=60,
+        what="the time of the last success",
+    )
+    assert metric("tailrace_maintenance_runs_total", routine="retention", result="ok") >= 1
+    assert metric("tailrace_maintenance_duration_seconds_count", routine="retention") >= 1
+    assert metric("tailrace_orphaned_jobs_total") == 0
+
+
 def test_counters_follow_what_happens(worker_process: StartWorker, board: Board) -> None:
     """BF-30, BF-36, FQ-27: success, failure that is tried again and final, dead, wait and duration, slots, polls."""
     for number in range(10):
@@ -111,8 +138,12 @@ def test_counters_follow_what_happens(worker_process: StartWorker, board: Board)
     assert metric("tailrace_worker_slots", queue="work", state="busy") == 1
     assert metric("tailrace_worker_slots", queue="work", state="free") == 6
     assert metric("tailrace_worker_polls_total", result="jobs") >= 2
-    assert metric("tailrace_claim_duration_seconds_count") == sum(
-        metric("tailrace_worker_polls_total", result=r) for r in ("jobs", "empty")
+    eventually(  # two looks at a worker that goes on
+        lambda: (
+            metric("tailrace_claim_duration_seconds_count")
+            == sum(metric("tailrace_worker_polls_total", result=r) for r in ("jobs", "empty"))
+        ),
+        what="as many durations as polls",
     )
     assert metric("tailrace_claim_batch_size_sum") == 14
 

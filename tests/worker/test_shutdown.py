@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.rig.processes import StartProcess
 from tests.rig.proxy import TcpProxy
@@ -99,6 +100,18 @@ def test_what_outlasts_the_drain_is_interrupted_and_given_back(scene: Scene) -> 
     assert scene.wait_line("cancelled", job).note == "shutdown"
     assert scene.row(job) == (False, 0, 0, 1)
     assert ended(scene)
+
+
+def test_a_task_says_how_often_it_may_be_interrupted(scene: Scene) -> None:
+    """BF-39: tasks[].maxInterruptions comes before the queue's: here the first interruption is charged like a failure."""
+    settings = {"jobDefaults": {"maxInterruptions": 5}, "tasks": {"gated": {"maxInterruptions": 0}}}
+    scene.database.query("select tailrace.apply_queue(%s, %s, 'cli')", ["faults", Jsonb(settings)])
+    job = scene.enqueue("gated", gate="never")
+    worker = scene.worker("--drain-timeout-seconds", "1")
+    scene.wait_line("start", job)
+    worker.terminate()
+    assert worker.wait(SLACK) == 0
+    assert scene.row(job) == (False, 1, 0, 0)
 
 
 def test_a_second_signal_does_not_wait(scene: Scene) -> None:

@@ -72,6 +72,7 @@ class News:
         for task in consumer.lanes.tasks.values():
             task.apply(settings)
         consumer.max_interruptions = defaults.get("maxInterruptions")
+        consumer.outbox.history = bool(settings.get("history"))
         consumer.discard = settings.get("exhaustedPolicy") == "Discard"
 
     def _lost(self, missing: set[int]) -> None:

@@ -59,7 +59,10 @@ class BoundTask:
         at_first: Successes at the first attempt; later ones are in `runs`.
         limit: Seconds a run may take when the job has no timeout of its own; infinity for none.
         policy: The backoff when the job has none of its own, as the column keeps it; None for the default.
-        direct: Whether it is an async function without a context and without middleware, the hot path.
+        max_interruptions: How often its runs may be given back uncharged; None for the default.
+        direct: Whether it is an async function without a context and without middleware, whose result nobody keeps: the hot
+            path.
+        keeps: Seconds that what it returns is kept; None = not at all.
         wants_context: Whether somebody looks at the context of its runs: the handler, a middleware or on_error.
     """
 
@@ -74,7 +77,9 @@ class BoundTask:
         "failed",
         "first",
         "is_async",
+        "keeps",
         "limit",
+        "max_interruptions",
         "middlewares",
         "name",
         "parse",
@@ -96,10 +101,12 @@ class BoundTask:
         self.parse: Callable[[str], dict[str, Any]] = task.spec.shape.adapter.validator.validate_json
         self.is_async = task.is_async
         self.takes_context = task.takes_context
-        self.direct = task.is_async and not task.takes_context and not middlewares
+        self.keeps = task.keep_result
+        self.direct = task.is_async and not task.takes_context and not middlewares and self.keeps is None
         self.wants_context = task.takes_context or task.on_error is not None or bool(middlewares)
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
+        self.max_interruptions: int | None = None
         self.first = self.retries = self.completed = self.at_first = self.after_completion = 0
         self.failed: dict[tuple[str, bool], int] = {}
         self.dead: dict[str, int] = {}
@@ -120,6 +127,7 @@ class BoundTask:
         self.limit = float(chosen) or math.inf
         retry = self.task.retry
         self.policy = own.get("backoff") or (retry.as_json() if retry is not None else None) or defaults.get("backoff")
+        self.max_interruptions = own.get("maxInterruptions", defaults.get("maxInterruptions"))
 
     def delay(self, attempt: int, own: Mapping[str, Any] | None) -> float:
         """Seconds until the next run after the failed run number `attempt`; `own` is the job's own backoff."""

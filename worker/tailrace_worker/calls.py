@@ -50,7 +50,7 @@ class Calls:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, slot: Slot, task: BoundTask, row: Row, arguments: dict[str, Any]) -> None:
-        """Call a handler and wait for its end; what it raises is raised.
+        """Call a handler and wait for its end; what it returns is left in the slot, what it raises is raised.
 
         Args:
             slot: Where it runs.
@@ -60,14 +60,14 @@ class Calls:
         """
         slot.stop = stop = Stop()
         if not (task.takes_context or task.middlewares):
-            await self._handle(slot, task, (), arguments)
+            slot.result = await self._handle(slot, task, (), arguments)
             return
-        ctx = self.context(slot, row)
+        ctx = self.context(slot, row, keep=task.keeps)
         given = (ctx,) if task.takes_context else ()
         if task.middlewares:
-            await around(task.middlewares, ctx, lambda: self._handle(slot, task, given, arguments, stop))()
+            slot.result = await around(task.middlewares, ctx, lambda: self._handle(slot, task, given, arguments, stop))()
         else:
-            await self._handle(slot, task, given, arguments)
+            slot.result = await self._handle(slot, task, given, arguments)
 
     async def _handle(
         self, slot: Slot, task: BoundTask, given: tuple[Any, ...], arguments: dict[str, Any], stop: Stop | None = None
@@ -99,9 +99,9 @@ class Calls:
         thread.exception()
         raise given_up
 
-    def context(self, slot: Slot, row: Row) -> JobContext[Any]:
-        """The context of the job that runs in a slot."""
-        slot.completion = slot.completion or Completion(self.blocks, job=row[ID], token=row[TOKEN], worker=self.worker)
+    def context(self, slot: Slot, row: Row, *, keep: float | None = None) -> JobContext[Any]:
+        """The context of the job that runs in a slot; `keep`: seconds that its task keeps results."""
+        slot.completion = slot.completion or Completion(self.blocks, job=row[ID], token=row[TOKEN], worker=self.worker, keep=keep)
         return context.build(
             row,
             queue=self.queue,

@@ -152,7 +152,7 @@ class Exchange:
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups", "claim_limited", "turn_limited"),
-                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
+                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_kept", "finish_keyed", "settle", "save"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
             }.items()
@@ -263,11 +263,12 @@ class Exchange:
             await self._send(conn, "drop_leases", {"tokens": flush.leases})
         for (ident, token), state in flush.saved.items():
             await self._send(conn, "save", {"id": ident, "token": token, "saved": state})
-        if len(flush.done) > 2:
+        if len(flush.done) > 2 or (flush.done and self.outbox.history):
             ids = [i for batch in flush.done.values() for i in batch]
             tokens = [t for t, batch in flush.done.items() for _ in batch]
             mixed = {"queue": self.queue, "ids": ids, "tokens": tokens}
-            readers.append((got.finished, await self._send(conn, "finish_mixed", mixed)))
+            block = "finish_kept" if self.outbox.history else "finish_mixed"
+            readers.append((got.finished, await self._send(conn, block, mixed)))
         else:
             for token, batch in flush.done.items():
                 params = {"queue": self.queue, "ids": batch, "token": token}

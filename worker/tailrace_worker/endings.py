@@ -14,6 +14,7 @@ from tailrace.errors import CompletionNotCommitted, InvalidPayload, NoRetry, Ret
 from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
+from tailrace.results import plain_result
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
@@ -40,8 +41,11 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     _measure(lanes, slot, task, "success")
     if slot.completed:
         _put(lanes, slot, _uncommitted(lanes, task, row), raised=False, urgent=bool(row[MARK] & LAST))
+    elif task.keeps is not None:
+        made = outcome(row[ID], row[TOKEN], "success", task=row[TASK], keep=task.keeps, result=_result(slot, task, row))
+        lanes.outbox.add(made, urgent=slot.reason is not None)
     elif slot.reason is None and mark == KEYED:
-        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=True))
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=None if lanes.outbox.history else True))
         return
     elif slot.reason is None and not mark:
         lanes.outbox.succeeded(row[ID], row[TOKEN])
@@ -49,6 +53,16 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     else:
         lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
     lanes.want.set()
+
+
+def _result(slot: Slot, task: BoundTask, row: Row) -> Any:
+    """What the handler returned, as it is kept. The job has succeeded, so a result that cannot be kept is none."""
+    try:
+        return plain_result(slot.result)
+    except InvalidPayload as error:
+        fields = {"event": Event.RESULT_DROPPED, "job_id": row[ID], "queue": slot.queue, "task": task.name}
+        log.error("the result cannot be kept: %s", error, extra=fields)
+        return None
 
 
 def _uncommitted(lanes: Lanes, task: BoundTask, row: Row) -> Outcome:

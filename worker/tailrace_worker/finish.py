@@ -55,6 +55,7 @@ class Outbox:
         unsure: Tokens of outcomes that may have been written: that their lease is gone says nothing.
         in_flight: Outcomes that were sent and are not answered.
         refused: Outcomes that were not even sent since their token is lost; the consumer counts them as fenced.
+        history: The queue keeps a history of its jobs.
     """
 
     done: dict[int, list[int]] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Outbox:
     urgent: bool = False
     in_flight: int = 0
     refused: int = 0
+    history: bool = False
     _sent: list[int] = field(default_factory=list)
     _doubtful: bool = False
     _again: list[tuple[float, Outcome]] = field(default_factory=list)

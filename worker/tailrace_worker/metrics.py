@@ -20,6 +20,7 @@ from tailrace.names.metrics import Metric, priority_band
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.operations import Operations
+from tailrace_worker.routine_counts import RoutineCounts
 from tailrace_worker.version import VERSION
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -37,11 +38,8 @@ class State:
         renew_failures: Failed heartbeats.
         reconnects: Of the listening connection.
         readings: Per queue its published reading.
-        runs: Runs of maintenance routines by (routine, result).
-        reclaimed: Leases taken over by this process's reaper, by (queue, result, evidence).
-        ticks: Ticks of schedules that its cron routine dealt with, by (queue, result).
+        routines: What its maintenance routines did.
         dead_hooks: Calls of on_dead hooks by (queue, result).
-        dead: Jobs that its routines moved to the dead letters, by (queue, task, reason).
         operations: What ran on each of the connections.
         lag: The event loop's last lag in seconds.
     """
@@ -52,10 +50,7 @@ class State:
     renew_failures: int = 0
     reconnects: int = 0
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    runs: dict[tuple[str, str], int] = field(default_factory=dict)
-    reclaimed: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    dead: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    ticks: dict[tuple[str, str], int] = field(default_factory=dict)
+    routines: RoutineCounts = field(default_factory=RoutineCounts)
     dead_hooks: dict[tuple[str, str], int] = field(default_factory=dict)
     operations: list[Operations] = field(default_factory=list)
     lag: float = 0.0
@@ -114,13 +109,8 @@ class WorkerCollector(Collector):
         for consumer in state.consumers:
             _queue(board, state, consumer)
             _tasks(board, state, consumer)
-        for (routine, result), n in list(state.runs.items()):
-            board.add(names.MAINTENANCE_RUNS, (routine, result), n)
-        for (queue, result, evidence), n in list(state.reclaimed.items()):
-            board.add(names.LEASES_RECLAIMED, (state.namespace, queue, result, evidence), n)
-        for (queue, result), n in list(state.ticks.items()):
-            board.add(names.SCHEDULE_TICKS, (state.namespace, queue, result), n)
-        dead = dict(state.dead)
+        _routines(board, state)
+        dead = dict(state.routines.died)
         for consumer in state.consumers:
             for task, label in _labelled(consumer):
                 for reason, n in list(task.dead.items()):
@@ -134,6 +124,26 @@ class WorkerCollector(Collector):
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
         return board.families()
+
+
+def _routines(board: _Board, state: State) -> None:
+    counts = state.routines
+    for (routine, result), n in list(counts.runs.items()):
+        board.add(names.MAINTENANCE_RUNS, (routine, result), n)
+    for (routine, kind), n in list(counts.errors.items()):
+        board.add(names.MAINTENANCE_ERRORS, (routine, kind), n)
+    for routine, seconds in list(counts.durations.items()):
+        board.histogram(names.MAINTENANCE_DURATION, (routine,), seconds)
+    for routine, at in counts.last_success.items():
+        board.add(names.MAINTENANCE_LAST_SUCCESS, (routine,), at)
+    for (queue, result, evidence), n in list(counts.leases.items()):
+        board.add(names.LEASES_RECLAIMED, (state.namespace, queue, result, evidence), n)
+    for metric, letters in ((names.DEAD_REQUEUED, counts.back), (names.DEAD_DELETED, counts.gone)):
+        for (queue, task), n in list(letters.items()):
+            board.add(metric, (state.namespace, queue, task), n)
+    for (queue, result), n in list(counts.fired.items()):
+        board.add(names.SCHEDULE_TICKS, (state.namespace, queue, result), n)
+    board.add(names.ORPHANED_JOBS, (), counts.orphans)
 
 
 def _operations(board: _Board, state: State) -> None:

@@ -105,8 +105,11 @@ def ruled(consumer: Consumer, outcomes: list[Outcome]) -> list[Outcome]:
     for each in outcomes:
         if consumer.discard:
             each["discard"] = True
-        if consumer.max_interruptions is not None:
-            each["max_interruptions"] = consumer.max_interruptions
+        if each["kind"] == "interrupted":
+            task = consumer.lanes.tasks.get(each.get("task", ""))
+            most = consumer.max_interruptions if task is None else task.max_interruptions
+            if most is not None:
+                each["max_interruptions"] = most
     return outcomes
 
 

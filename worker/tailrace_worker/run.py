@@ -200,7 +200,7 @@ class Lanes:
             follow(self, slot.row)
 
     def _succeeded(self, slot: Slot, task: BoundTask, row: Row, started: float) -> None:
-        if slot.reason is not None or row[MARK] & NOT_PLAIN or slot.completed:
+        if slot.reason is not None or row[MARK] & NOT_PLAIN or slot.completed or task.keeps is not None:
             endings.succeeded(self, slot, task)
             if row[MARK] & GROUPED:
                 follow(self, row)

@@ -32,6 +32,7 @@ class Slot:
         threaded: It runs in a thread, which cannot be cancelled.
         calling: The payload was understood and the handler has been called.
         completion: The run's right to complete its job in a transaction of its own; None for handlers without a context.
+        result: What the handler has returned.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Slot:
         "number",
         "queue",
         "reason",
+        "result",
         "row",
         "since",
         "stop",
@@ -56,6 +58,7 @@ class Slot:
         self.reason: StopReason | None = None
         self.stop: Stop | None = None
         self.completion: Completion | None = None
+        self.result: object = None
         self.threaded = self.calling = False
         self.task: asyncio.Task[None] | None = None
 
@@ -82,6 +85,7 @@ class Slot:
         while self.reason is not None and self.task is not None and self.task.cancelling():
             self.task.uncancel()
         self.reason, self.stop, self.told, self.threaded, self.completion = None, None, math.inf, False, None
+        self.result = None
 
     def stuck(self, now: float) -> bool:
         """Whether the handler still runs long after it was told to stop, or should have been told."""

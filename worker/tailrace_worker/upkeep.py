@@ -15,8 +15,7 @@ from typing import Any
 
 from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
-from tailrace.maintenance import Loop, NoCounters, apart, routines
-from tailrace.maintenance.routine import Verdict
+from tailrace.maintenance import Loop, apart, routines
 from tailrace.settings import WorkerSettings
 from tailrace_worker.metrics import State
 from tailrace_worker.parts import Parts
@@ -25,31 +24,6 @@ log = logging.getLogger("tailrace.worker")
 
 READ_SECONDS = 15.0
 FIRST_READ_SECONDS = 1.0
-
-
-class _Counters(NoCounters):
-    """Counts the routines' runs where metrics.py finds them; called from the threads of maintenance."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def ran(self, routine: str, result: Verdict, seconds: float) -> None:
-        """One run of a routine."""
-        self._state.runs[routine, result] = self._state.runs.get((routine, result), 0) + 1
-
-    def reclaimed(self, queue: str, result: str, evidence: str, n: int) -> None:
-        """Leases that were taken over."""
-        key = (queue, result, evidence)
-        self._state.reclaimed[key] = self._state.reclaimed.get(key, 0) + n
-
-    def ticks(self, queue: str, result: str, n: int) -> None:
-        """Ticks of schedules; only cron's thread counts here."""
-        self._state.ticks[queue, result] = self._state.ticks.get((queue, result), 0) + n
-
-    def dead(self, queue: str, task: str, reason: str, n: int) -> None:
-        """Jobs that a routine moved to the dead letters."""
-        key = (queue, task, reason)
-        self._state.dead[key] = self._state.dead.get(key, 0) + n
 
 
 class Upkeep:
@@ -69,7 +43,7 @@ class Upkeep:
         """Begin reading, and standing in on threads of its own with connections that are open only while it looks or runs."""
         self._parts.tasks.append(asyncio.create_task(self._reading(), name="readings"))
         for group in apart(routines(reaper_seconds=self._settings.reaper_seconds)):
-            loop = Loop(self._parts.database, group, counters=_Counters(self._state), stand_in=True)
+            loop = Loop(self._parts.database, group, counters=self._state.routines, stand_in=True)
             threading.Thread(target=loop.run, args=(self._stop,), name="tailrace-maintenance", daemon=True).start()
 
     def stop(self) -> None:
@@ -86,11 +60,13 @@ class Upkeep:
             pause = READ_SECONDS
             try:
                 rows = await self._parts.ear.ask("lease.readings", {"queues": list(self._parts.queues)})
+                seen = await self._parts.ear.ask("maintenance.seen", {})
             except (OperationalError, TailraceError, errors.InterfaceError, errors.DatabaseError):
                 log.debug("readings not available")
                 continue
             for name, reading, at in rows:
                 self._state.readings[name] = _reading(reading, at)
+            self._state.routines.last_success = {routine: at for routine, _, _, at in seen}
 
 
 def _reading(reading: dict[str, Any], at: float) -> dict[str, Any]:

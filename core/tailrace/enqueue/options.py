@@ -15,7 +15,7 @@ from tailrace.errors import InvalidOption, duration_seconds
 from tailrace.json_text import encode, text_fault
 from tailrace.policy import ON_DUPLICATE, RetryPolicy, check_max_attempts, check_priority
 
-NOT_YET: Final = frozenset({"keep_result", "aliases", "upgrade", "declare"})
+NOT_YET: Final = frozenset({"aliases", "upgrade", "declare"})
 """Options and words of later releases: refused by name, so that no job is stored that nobody claims."""
 
 QUEUE_BYTES: Final = 128
@@ -35,6 +35,8 @@ def check_names(options: Mapping[str, Any], *, known: Collection[str]) -> None:
     for name in options:
         if name in NOT_YET:
             raise InvalidOption("is not in this release", field=name, hint="Leave it out")
+        if name == "keep_result" and name not in known:
+            raise InvalidOption("is an option of the task", field=name, hint="Give it there: @app.task(keep_result=3600)")
         if name not in known:
             raise InvalidOption("is no option", field=name, hint=f"Known: {', '.join(sorted(known))}")
 

@@ -4,6 +4,7 @@ Administration, not enqueueing: `tailrace.enqueue` puts jobs in, this package is
 """
 
 from tailrace.jobs.records import JOB_STATES, Change, JobDetails, JobInfo, JobState
+from tailrace.jobs.results import JobResult
 from tailrace.jobs.statements import JobFilter, JobStatements
 from tailrace.jobs.words import AsyncJobs, Jobs, NamedTask, SyncJobs
 
@@ -14,6 +15,7 @@ __all__ = [
     "JobDetails",
     "JobFilter",
     "JobInfo",
+    "JobResult",
     "JobState",
     "JobStatements",
     "Jobs",

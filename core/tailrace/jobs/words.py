@@ -13,6 +13,7 @@ from tailrace.db import Blocks, Database
 from tailrace.drivers import AsyncDriver, OwnPool, OwnPoolAsync, SyncDriver, WrongWord
 from tailrace.errors import InvalidOption
 from tailrace.jobs.records import Change, JobDetails, JobInfo
+from tailrace.jobs.results import AsyncResults, SyncResults
 from tailrace.jobs.statements import JobFilter, JobStatements
 from tailrace.pages import DEFAULT_LIMIT, Page
 
@@ -31,7 +32,7 @@ class NamedTask(Protocol):
         """Its queue."""
 
 
-class SyncJobs(WrongWord):
+class SyncJobs(SyncResults, WrongWord):
     """Words that wait. Each raises InvalidOption for a bad argument and NotFound for an unknown id."""
 
     def __init__(self, blocks: Blocks, driver: SyncDriver) -> None:
@@ -42,6 +43,7 @@ class SyncJobs(WrongWord):
             driver: Sends statements.
         """
         self._sync = driver
+        self._blocks = blocks
         self._statements = JobStatements(blocks)
 
     def get(self, job_id: int) -> JobDetails:
@@ -96,7 +98,7 @@ class SyncJobs(WrongWord):
         return self._sync.run(self._statements.update(job_id, changes))
 
 
-class AsyncJobs(WrongWord):
+class AsyncJobs(AsyncResults, WrongWord):
     """The same words, awaited."""
 
     def __init__(self, blocks: Blocks, driver: AsyncDriver) -> None:
@@ -107,6 +109,7 @@ class AsyncJobs(WrongWord):
             driver: Sends statements.
         """
         self._async = driver
+        self._blocks = blocks
         self._statements = JobStatements(blocks)
 
     async def aget(self, job_id: int) -> JobDetails:

@@ -6,10 +6,17 @@ Nothing here holds work: jobs, leases and dead letters are never touched. `stati
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tailrace.maintenance.routine import Tick, check_interval
 
-__all__ = ["Housekeeping", "HousekeepingConfig"]
+__all__ = ["PARTS", "Housekeeping", "HousekeepingConfig"]
+
+PARTS: Final = ("housekeeping",)
+"""Blocks of maintenance.sql that each remove something, in this order; the preview of one ends in `_preview`.
+
+What has rows of its own to tidy (groups, limits) adds its block here.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +27,7 @@ class HousekeepingConfig:
         InvalidOption: A field is out of its range.
     """
 
-    interval_seconds: float = 300.0
+    interval_seconds: float = 60.0
     """Seconds between two runs."""
 
     def __post_init__(self) -> None:
@@ -37,7 +44,7 @@ class Housekeeping:
         """Keep the settings.
 
         Args:
-            config: Default: every five minutes.
+            config: Default: every minute.
         """
         self.config = config or HousekeepingConfig()
 
@@ -55,7 +62,8 @@ class Housekeeping:
         Raises:
             TailraceError: The database refused it.
         """
-        tick.count(**(tick.call("housekeeping") or {}))
+        for part in PARTS:
+            tick.count(**(tick.call(part) or {}))
 
     def preview(self, tick: Tick) -> None:
         """Count what would be removed.
@@ -63,4 +71,5 @@ class Housekeeping:
         Args:
             tick: The run.
         """
-        tick.count(**(tick.call("housekeeping_preview") or {}))
+        for part in PARTS:
+            tick.count(**(tick.call(f"{part}_preview") or {}))

@@ -1,6 +1,6 @@
 """What a maintenance routine is, what a run of it reports, and where it counts.
 
-Reaper, sweep, statistics and housekeeping implement `Routine`; `loop` calls them; a worker passes its metrics as `Counters`.
+Each routine has a file that implements `Routine`; `once` and `loop` call them; a worker passes its metrics as `Counters`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.errors import InvalidOption
 
 __all__ = ["Counters", "NoCounters", "Routine", "RoutineResult", "Tick", "Verdict", "check_interval"]
 
-Verdict = Literal["ok", "error", "skipped", "dry_run"]
+Verdict = Literal["ok", "error", "skipped", "stopped", "dry_run"]
 SESSION: Final = {
     "lock_timeout": "500ms",
     "statement_timeout": "60s",
@@ -53,6 +53,12 @@ class Counters(Protocol):
     def ticks(self, queue: str, result: str, n: int) -> None:
         """Ticks of schedules: fired, skipped, missed or failed."""
 
+    def requeued(self, queue: str, task: str, n: int) -> None:
+        """Dead letters that came back as jobs."""
+
+    def deleted(self, queue: str, task: str, n: int) -> None:
+        """Dead letters that were too old."""
+
 
 class NoCounters:
     """Counts nothing."""
@@ -75,6 +81,12 @@ class NoCounters:
     def ticks(self, queue: str, result: str, n: int) -> None:
         """Ignore ticks."""
 
+    def requeued(self, queue: str, task: str, n: int) -> None:
+        """Ignore requeues."""
+
+    def deleted(self, queue: str, task: str, n: int) -> None:
+        """Ignore deletions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoutineResult:
@@ -82,7 +94,7 @@ class RoutineResult:
 
     Attributes:
         routine: Its name.
-        result: ok, error, skipped (another runner held its lock), or dry_run.
+        result: ok, error, skipped (another runner held its lock), stopped, or dry_run.
         seconds: How long it took.
         counts: What it did, by the routine's own words; with dry_run what it would do.
         error: What went wrong, when the result is error.
@@ -106,6 +118,7 @@ class Tick:
         counters: Counters,
         stop: threading.Event,
         full: bool = False,
+        queues: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin.
@@ -116,21 +129,32 @@ class Tick:
             counters: Where to count.
             stop: Set when the run should end after its current batch.
             full: Do all there is, without the budget of an ordinary run.
+            queues: Only for these; none means all.
             clock: Seconds that only go forward.
         """
         self.conn, self.database, self.counters, self.stop, self.full, self.clock = conn, database, counters, stop, full, clock
+        self.queues = tuple(queues)
+        self.queue: str | None = None
         self.started = clock()
         self.counts: dict[str, int] = {}
         self.locked = False
         self.again: float | None = None
         """Seconds after which the routine wants to run again, if that is before its period."""
 
+    def each_queue(self) -> Iterator[str | None]:
+        """Go through the named queues, or once for all of them; each has the whole budget."""
+        for queue in self.queues or (None,):
+            if self.stop.is_set():
+                return
+            self.queue, self.started, self.locked = queue, self.clock(), False
+            yield queue
+
     def call(self, block: str, **params: Any) -> dict[str, Any] | None:
         """Run one batch and return its report; None, and `locked` set, when another runner was at it.
 
         Args:
             block: The named block of maintenance.sql.
-            params: Its parameters.
+            params: Its parameters; `queue` is given to each: the queue of this part of the run, null for all.
 
         Raises:
             TailraceError: What the database's refusal means.
@@ -140,7 +164,8 @@ class Tick:
             return dict(rows[0][0])
 
         with settled(self.conn, self.database.blocks, SESSION):
-            report = run(self.conn, Statement(self.database.blocks[f"maintenance.{block}"], params, read))
+            given = {"queue": self.queue, **params}
+            report = run(self.conn, Statement(self.database.blocks[f"maintenance.{block}"], given, read))
         self.locked = bool(report.get("locked"))
         return None if self.locked else report
 
@@ -178,6 +203,23 @@ class Tick:
             lost = result in ("lost", "interrupted") or row["reason"] in ("lease_expired", "interrupted")
             if lost and result in _RECLAIMED:
                 self.counters.reclaimed(row["queue"], _RECLAIMED[result], evidence, n)
+
+    def count_letters(self, rows: Sequence[Mapping[str, Any]], *, routine: str) -> None:
+        """Count what became of dead letters.
+
+        Args:
+            rows: The list of `retain_v1` or `auto_requeue_v1`.
+            routine: For errors.
+        """
+        for row in rows:
+            result, n = str(row["result"]), int(row["n"])
+            self.count(**{result: n})
+            if result == "failed":
+                self.counters.failed(routine, "row", n)
+            elif result == "requeued":
+                self.counters.requeued(row["queue"], row["task"], n)
+            elif result in ("dead", "resolved"):
+                self.counters.deleted(row["queue"], row["task"], n)
 
 
 class Routine(Protocol):

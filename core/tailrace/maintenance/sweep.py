@@ -35,8 +35,11 @@ class SweepConfig:
     interval_seconds: float = 60.0
     """Seconds between two runs."""
 
-    slice_rows: int = 1000
+    slice_rows: int = 20_000
     """Rows looked at in one transaction."""
+
+    move_rows: int = 2000
+    """Rows moved in one transaction, and looked at while there is something to move."""
 
     round_seconds: float = 3600.0
     """Time in which the walk should have seen the whole table; each run does its share."""
@@ -47,7 +50,13 @@ class SweepConfig:
     def __post_init__(self) -> None:
         """Check the fields."""
         check_interval("sweep", self.interval_seconds)
-        check_positive("sweep", slice_rows=self.slice_rows, round_seconds=self.round_seconds, budget_seconds=self.budget_seconds)
+        check_positive(
+            "sweep",
+            slice_rows=self.slice_rows,
+            move_rows=self.move_rows,
+            round_seconds=self.round_seconds,
+            budget_seconds=self.budget_seconds,
+        )
 
 
 class Sweep:
@@ -79,8 +88,10 @@ class Sweep:
         """
         seen = locked = 0
         after = _BEFORE_ALL if tick.full else None
+        most = self.config.move_rows
+        look = self.config.slice_rows
         for _ in tick.batches(self.config.budget_seconds):
-            report = tick.call("walk", after=after, slice=self.config.slice_rows)
+            report = tick.call("walk", after=after, slice=look, most=most)
             if report is None:
                 locked += 1
                 if not tick.full or locked > _LOCKED_TRIES:
@@ -89,6 +100,7 @@ class Sweep:
                 continue
             self._count(tick, report)
             seen += report["seen"]
+            look = min(most, self.config.slice_rows) if report["rows"] else self.config.slice_rows
             if report["next"] is None:
                 self._audit(tick)
                 return

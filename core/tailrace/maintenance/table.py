@@ -10,9 +10,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.errors import InvalidOption
+from tailrace.maintenance.auto_requeue import AutoRequeue
 from tailrace.maintenance.cron import Cron
 from tailrace.maintenance.housekeeping import Housekeeping
 from tailrace.maintenance.reaper import Reaper, ReaperConfig
+from tailrace.maintenance.retention import Retention
 from tailrace.maintenance.routine import Routine
 from tailrace.maintenance.statistics import Statistics
 from tailrace.maintenance.sweep import Sweep
@@ -20,7 +22,15 @@ from tailrace.maintenance.sweep import Sweep
 __all__ = ["ROUTINES", "routines"]
 
 ROUTINES: Final[Mapping[str, Callable[[], Routine]]] = MappingProxyType(
-    {"reaper": Reaper, "sweep": Sweep, "cron": Cron, "statistics": Statistics, "housekeeping": Housekeeping}
+    {
+        "reaper": Reaper,
+        "sweep": Sweep,
+        "cron": Cron,
+        "retention": Retention,
+        "auto_requeue": AutoRequeue,
+        "statistics": Statistics,
+        "housekeeping": Housekeeping,
+    }
 )
 
 

@@ -96,6 +96,9 @@ class Event(StrEnum):
     JOB_STUCK = "job_stuck"
     """A handler still runs 10 s after it was told to stop: the worker drains and exits; fields: job_id, task."""
 
+    RESULT_DROPPED = "result_dropped"
+    """What a handler returned is no JSON or too large, so it is not kept; the job has succeeded; fields: job_id, queue, task."""
+
     HOOK_FAILED = "hook_failed"
     """An on_dead hook raised or took too long, which changes nothing; fields: job_id, queue, task, hook, error."""
 
@@ -104,7 +107,7 @@ class Event(StrEnum):
 
     # ---- maintenance -------------------------------------------------------------------------------------------------
     ROUTINE_RAN = "routine_ran"
-    """A maintenance routine ran (debug only); fields: routine, counts."""
+    """A maintenance routine ran; info when it changed something, else debug; fields: routine, counts."""
 
     ROUTINE_FAILED = "routine_failed"
     """A run of a routine failed and is tried again; fields: routine, error."""
@@ -132,6 +135,9 @@ class Event(StrEnum):
 
     SCHEDULE_FAILED = "schedule_failed"
     """A schedule cannot fire, told when the reason is new; fields: queue, schedule, error."""
+
+    DEAD_LETTERS_BACK = "dead_letters_back"
+    """Dead letters came back as jobs by their queue's rule; fields: queue, task, jobs."""
 
     ORPHANS_FOUND = "orphans_found"
     """The audit found what must not be and mended it; field: jobs or dead_letters."""

@@ -103,6 +103,30 @@ STATS_TIMESTAMP: Final = Metric(
 MAINTENANCE_RUNS: Final = Metric(
     "tailrace_maintenance_runs_total", "counter", ("routine", "result"), "Runs of a routine by this process: ok, error, skipped."
 )
+MAINTENANCE_ERRORS: Final = Metric(
+    "tailrace_maintenance_errors_total",
+    "counter",
+    ("routine", "error_type"),
+    "Errors of routines of this process: the class of a database error, or row for rows that cannot be changed.",
+)
+MAINTENANCE_DURATION: Final = Metric(
+    "tailrace_maintenance_duration_seconds", "histogram", ("routine",), "How long runs of a routine took."
+)
+MAINTENANCE_LAST_SUCCESS: Final = Metric(
+    "tailrace_maintenance_last_success_timestamp_seconds",
+    "gauge",
+    ("routine",),
+    "Database time at which a routine last succeeded, whoever ran it; combine with max.",
+)
+ORPHANED_JOBS: Final = Metric(
+    "tailrace_orphaned_jobs_total", "counter", (), "Jobs with a token and without a lease, found by the audit of this process."
+)
+DEAD_REQUEUED: Final = Metric(
+    "tailrace_dead_letters_requeued_total", "counter", _TASK, "Dead letters that came back as jobs by this process."
+)
+DEAD_DELETED: Final = Metric(
+    "tailrace_dead_letters_deleted_total", "counter", _TASK, "Dead letters that were deleted by this process."
+)
 LEASES_RECLAIMED: Final = Metric(
     "tailrace_leases_reclaimed_total", "counter", (*_QUEUE, "result", "evidence"), "Jobs of dead workers that were taken over."
 )

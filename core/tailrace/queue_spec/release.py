@@ -18,14 +18,7 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     Args:
         spec: A spec that was read.
     """
-    given = [
-        f"tasks[{n}].{_camel(name)}" for n, task in enumerate(spec.tasks) for name in _TASKS if getattr(task, name) is not None
-    ]
-    given += [f"deadLetters.{_camel(name)}" for name in _DEAD_LETTERS if name in spec.dead_letters.model_fields_set]
-    if spec.history is not None:
-        given.append("history")
-    if spec.autoscaling.mode != "Disabled":
-        given.append("autoscaling.mode")
+    given = ["autoscaling.mode"] if spec.autoscaling.mode != "Disabled" else []
     return [f"spec.{path}" for path in given]
 
 
@@ -41,12 +34,3 @@ def refuse_unsupported(spec: JobQueueSpec) -> None:
     if paths := unsupported(spec):
         also = f" (as are {', '.join(paths[1:])})" if paths[1:] else ""
         raise InvalidOption(f"not in this release{also}", field=paths[0], hint="remove it; nothing was stored")
-
-
-_TASKS = ("max_interruptions",)
-_DEAD_LETTERS = ("retention_seconds", "resolved_retention_seconds", "auto_requeue")
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

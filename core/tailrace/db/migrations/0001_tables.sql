@@ -279,18 +279,5 @@ create table tailrace.total (
   queue text, task text, what text, n bigint not null default 0, primary key (queue, task, what)
 ) with (fillfactor = 50);
 
-create table tailrace.finished (
-  id             bigint not null,
-  queue          text not null,
-  task           text not null,
-  outcome        text not null,
-  attempts       int not null,
-  finished_at    timestamptz not null,
-  result         jsonb,
-  result_until   timestamptz,
-  meta           jsonb
-) partition by range (finished_at);
-create index finished_id on tailrace.finished (id);
-
 create table tailrace.installation (id uuid primary key default gen_random_uuid(), created_at timestamptz not null default now());
 insert into tailrace.installation default values;

@@ -198,7 +198,7 @@ declare
 begin
   for v_field in select jsonb_object_keys(options) loop
     if v_field = 'keep_result' then
-      perform tailrace.refuse_v1('TR002', v_field, 'is not in this release', 'Leave it out');
+      perform tailrace.refuse_v1('TR002', v_field, 'is an option of the task', 'Give it where the handler is: @app.task(keep_result=3600)');
     elsif v_field = 'group_order' then
       perform tailrace.refuse_v1('TR002', v_field, 'belongs to the task, not to a job', 'Give it to the decorator of the task');
     elsif v_field not in ('priority', 'delay', 'run_at', 'key', 'on_duplicate', 'tenant', 'max_attempts', 'timeout', 'expires_in',

@@ -75,6 +75,13 @@ language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
          end
 $$;
 
+-- How often a run may be given back uncharged: by the task's entry in the queue's settings, else the queue's, else ten times.
+create function tailrace.max_interruptions_v1(settings jsonb, task text) returns int
+language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+  select tailrace.setting_number_v1(case when settings ? 'tasks' then tailrace.task_settings_v1(settings, task) end, 'maxInterruptions',
+           tailrace.setting_number_v1(settings -> 'jobDefaults', 'maxInterruptions', 10))::int
+$$;
+
 -- The tasks that a queue's settings name.
 create function tailrace.task_names_v1(settings jsonb) returns setof text
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
@@ -194,7 +201,8 @@ end $$;
 
 -- Carry out verdicts on job rows that the caller has locked. Returns what became of each: its result, or busy where a
 -- dead letter or a successor that must change with it is locked by somebody else; a busy row is left exactly as it was.
-create function tailrace.conclude_v1(verdicts tailrace.verdict_v1[]) returns table (id bigint, result text)
+-- `kept`: results to be kept of those that succeed, see remember_v1.
+create function tailrace.conclude_v1(verdicts tailrace.verdict_v1[], kept jsonb default null) returns table (id bigint, result text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
@@ -263,6 +271,9 @@ begin
     into v_ended, v_back from unnest(v) x;
 
   if cardinality(v_ended) > 0 then
+    if kept is not null or tailrace.has_history_v1(array(select distinct x.queue from unnest(v) x)) then
+      perform tailrace.remember_v1(v, v_ended, kept);
+    end if;
     with gone as (delete from tailrace.job j where j.id = any (v_ended) returning j.id, j.tenant, j.queue, j.task, j.key, j.key_slot)
     select array_agg(g.tenant), array_agg(g.queue), array_agg(g.task), array_agg(g.key) into v_tenants, v_queues, v_tasks, v_keys
       from gone g where g.key is not null and g.key_slot = 0 and g.id <> all (array(select x.id from unnest(v) x where x.result = 'replaced'));
@@ -400,6 +411,7 @@ declare
   v_worker text := worker;
   v_ids    bigint[];
   v_tokens bigint[];
+  v_kept   jsonb;
   v        tailrace.verdict_v1[];
 begin
   select array_agg(o.id), array_agg(o.token) into v_ids, v_tokens
@@ -443,7 +455,11 @@ begin
     into v from k;
 
   if cardinality(v) > 0 then
-    return query select c.id, c.result from tailrace.conclude_v1(v) c;
+    if jsonb_path_exists(outcomes, '$[*].keep') then
+      v_kept := (select jsonb_agg(jsonb_build_object('id', o.value -> 'id', 'result', o.value -> 'result', 'keep', o.value -> 'keep'))
+                 from jsonb_array_elements(outcomes) o where o.value ? 'keep');
+    end if;
+    return query select c.id, c.result from tailrace.conclude_v1(v, v_kept) c;
   end if;
   -- Also when all were fenced: a row that changed while it was claimed leaves a lease without a job.
   perform tailrace.drop_empty_leases_v1(v_tokens);
@@ -562,8 +578,8 @@ end $$;
 -- Complete a running job in its handler's own transaction, on the handler's own connection: everything that a success does.
 -- Raises LeaseLost (TR005) when the job is no longer this run's, so that the transaction cannot commit. May wait for others:
 -- it is an application's statement. The lease row stays, since this transaction may be open for long and no worker may wait
--- for it; the worker removes it, or the reaper.
-create function tailrace.complete_v1(job_id bigint, job_token bigint, worker text) returns void
+-- for it; the worker removes it, or the reaper. `kept`: {"result", "keep": seconds} where its task keeps results.
+create function tailrace.complete_v1(job_id bigint, job_token bigint, worker text, kept jsonb default null) returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
@@ -583,7 +599,9 @@ begin
   if j.requeues > 0 then
     perform from tailrace.dead_letter d where d.job_id = complete_v1.job_id for update;
   end if;
-  select c.result into v_result from tailrace.conclude_v1(array[tailrace.plain_verdict_v1(j, 'succeeded', null)]) c;
+  select c.result into v_result from tailrace.conclude_v1(
+    array[tailrace.plain_verdict_v1(j, 'succeeded', null)],
+    case when kept is not null then jsonb_build_array(kept || jsonb_build_object('id', job_id)) end) c;
   if v_result is distinct from 'succeeded' then
     raise exception using errcode = 'TR004', column = 'job', message = format('job: %s is being changed by others', complete_v1.job_id),
       hint = 'Roll back; the job is tried again';

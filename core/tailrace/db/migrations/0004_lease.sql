@@ -136,7 +136,7 @@ begin
   d as (
     select j.*, l.worker, coalesce(o.state = 'draining' and o.until <= clock_timestamp(), false) as draining,
            coalesce(q.settings ->> 'exhaustedPolicy' = 'Discard', false) and j.requeues = 0 as discard,
-           tailrace.setting_number_v1(q.settings -> 'jobDefaults', 'maxInterruptions', 10) as most
+           tailrace.max_interruptions_v1(q.settings, j.task) as most
     from j join tailrace.lease l on l.token = j.token and l.token = any (v_tokens)
     left join tailrace.worker o on o.id = l.worker and o.id = any (array(select e.worker from tailrace.lease e where e.token = any (v_tokens)))
     left join tailrace.queue q on q.name = j.queue),

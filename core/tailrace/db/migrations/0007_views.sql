@@ -305,17 +305,6 @@ comment on column tailrace.total.task is 'the task';
 comment on column tailrace.total.what is 'as in table tally';
 comment on column tailrace.total.n is 'how many';
 
-comment on table tailrace.finished is 'History of ended jobs and their results, where it is switched on; by default empty.';
-comment on column tailrace.finished.id is 'the job';
-comment on column tailrace.finished.queue is 'the queue';
-comment on column tailrace.finished.task is 'the task';
-comment on column tailrace.finished.outcome is 'how it ended';
-comment on column tailrace.finished.attempts is 'runs it took';
-comment on column tailrace.finished.finished_at is 'when';
-comment on column tailrace.finished.result is 'what the handler returned, at most 64 KiB';
-comment on column tailrace.finished.result_until is 'kept until then';
-comment on column tailrace.finished.meta is 'as in table job';
-
 comment on table tailrace.installation is 'The identity of this installation: one row.';
 comment on column tailrace.installation.id is 'random';
 comment on column tailrace.installation.created_at is 'when the schema was made';

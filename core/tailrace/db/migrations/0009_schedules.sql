@@ -136,7 +136,7 @@ end $$;
 
 -- The schedules that are due, as the runner needs them to find their ticks, and the seconds until the next one is. With `sync`
 -- all are brought in line with what is wanted first. What somebody has locked hides nothing that stands behind it.
-create function tailrace.cron_due_v1(batch int default 100, sync boolean default true) returns jsonb
+create function tailrace.cron_due_v1(batch int default 100, sync boolean default true, only_queue text default null) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC' set jit = off
 as $$
@@ -150,7 +150,7 @@ begin
     return '{"locked": true}';
   end if;
   if sync then
-    v_sync := tailrace.sync_schedules_v1();
+    v_sync := tailrace.sync_schedules_v1();   -- all: it is not to wait for a row
   end if;
   v_now := clock_timestamp();
   select coalesce(jsonb_agg(jsonb_build_object(
@@ -159,16 +159,17 @@ begin
            'catchUpSeconds', d.definition -> 'catchUpSeconds')), '[]') into v_due
     from (select s.* from tailrace.schedule s
           where tailrace.schedule_active_v1(s) and coalesce(s.next_tick, '-infinity') <= v_now
+            and (only_queue is null or s.queue = only_queue)
           order by s.next_tick nulls first, s.queue, s.name limit batch for no key update skip locked) d;
-  perform tailrace.end_routine_v1('cron');
-  return v_sync || jsonb_build_object('now', v_now, 'due', v_due, 'next_in', tailrace.next_schedule_in_v1());
+  perform tailrace.end_routine_v1('cron', coalesce(only_queue, ''));
+  return v_sync || jsonb_build_object('now', v_now, 'due', v_due, 'next_in', tailrace.next_schedule_in_v1(only_queue));
 end $$;
 
 -- Seconds until the next schedule is due, negative if one is overdue; null when there is none.
-create function tailrace.next_schedule_in_v1() returns double precision
+create function tailrace.next_schedule_in_v1(only_queue text default null) returns double precision
 language sql volatile set search_path = pg_catalog, pg_temp as $$
   select extract(epoch from min(coalesce(s.next_tick, clock_timestamp() - interval '1 second')) - clock_timestamp())::double precision
-  from tailrace.schedule s where tailrace.schedule_active_v1(s)
+  from tailrace.schedule s where tailrace.schedule_active_v1(s) and (only_queue is null or s.queue = only_queue)
 $$;
 
 -- Enqueue the job of one tick of a schedule whose row the caller has locked, as its overlap says. `what` is fired or skipped;
@@ -328,7 +329,7 @@ $$;
 
 -- One batch of the routine: fire what the runner has planned, each schedule for itself, for half a second or little more: what is
 -- left is planned again. Returns what became of each, and how many were not their turn.
-create function tailrace.fire_schedules_v1(plans jsonb) returns jsonb
+create function tailrace.fire_schedules_v1(plans jsonb, only_queue text default null) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set jit = off
 as $$
@@ -357,7 +358,7 @@ begin
     v_left := v_left + (v_one is null)::int;
     exit when clock_timestamp() > v_end;
   end loop;
-  perform tailrace.end_routine_v1('cron');
+  perform tailrace.end_routine_v1('cron', coalesce(only_queue, ''));
   return jsonb_build_object('rows', v_rows, 'left', v_left);
 end $$;
 

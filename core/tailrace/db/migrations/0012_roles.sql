@@ -16,8 +16,9 @@ language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   v_schema   oid := (select t.typnamespace from pg_type t where t.oid = pg_typeof(null::tailrace.job)::oid);
   v_name     text := (select n.nspname from pg_namespace n where n.oid = v_schema);
-  v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1,complete_v1}';
-  v_look     text[] := '{queue_stats,dead_letter_stats}';
+  v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1,complete_v1,job_result}';
+  v_upkeep   text[] := '{retain_v1,auto_requeue_v1,history_v1}';
+  v_look     text[] := '{queue_stats,dead_letter_stats,job_result}';
   v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue,requeue_dead_letter}';
   v_times    text[] := '{run_schedule,suspend_schedule,resume_schedule}';
 begin
@@ -29,8 +30,8 @@ begin
   from pg_proc p
   cross join lateral (values
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
-    ('tailrace_worker', p.proname = any (v_enqueue || '{stop_overlapped_v1}') or not p.prosecdef),
-    ('tailrace_admin', p.proname = any (v_enqueue || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
+    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || '{stop_overlapped_v1}') or not p.prosecdef),
+    ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_reader', p.proname = any (v_look || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
   order by r.r, p.proname, 2;
@@ -54,6 +55,7 @@ begin
     ('tailrace_worker', 'select, insert, update, delete', 'rate'),
     ('tailrace_worker', 'select, insert, update', 'maintenance'),
     ('tailrace_worker', 'select, insert, update, delete', 'schedule'),
+    ('tailrace_worker', 'insert', 'finished'),
     ('tailrace_worker', 'select', 'migration'),
     ('tailrace_worker', 'select', 'installation')) g(r, rights, relation);
 

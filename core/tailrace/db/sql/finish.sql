@@ -25,6 +25,19 @@ insert into tailrace.tally (queue, task, what, n)
 select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
 returning task, n
 
+-- name: finish_kept
+-- purpose: the same as finish_mixed, with a row of the history for each job; see remember_v1 for all other ends
+-- locks: the job rows, in id order of the argument
+-- index: the primary key of job
+with f as materialized (select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token)),
+d as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token
+      returning j.id, j.queue, j.task, j.tenant, j.key, j.attempts, j.created_at, j.meta),
+h as (insert into tailrace.finished (id, queue, task, tenant, key, outcome, attempts, created_at, finished_at, meta)
+      select d.id, d.queue, d.task, d.tenant, d.key, 'succeeded', d.attempts, d.created_at, clock_timestamp(), d.meta from d)
+insert into tailrace.tally (queue, task, what, n)
+select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
+returning task, n
+
 -- name: finish_keyed
 -- purpose: remove succeeded jobs that hold keys, count them, and let the successors of the keys follow; see the function
 -- locks: the job rows, the successors (SKIP LOCKED), the leases (SKIP LOCKED)
@@ -35,7 +48,7 @@ select id, result from tailrace.finish_keyed_v1(%(worker)s, %(ids)s::bigint[], %
 -- purpose: end a running job inside its handler's own transaction; raises when the job is no longer this run's
 -- locks: the job row, its successor, its dead letter; held until the handler's transaction ends, and never the lease
 -- index: the primary key of job, job_key
-select tailrace.complete_v1(%(id)s, %(token)s, %(worker)s)
+select tailrace.complete_v1(%(id)s, %(token)s, %(worker)s, %(kept)s)
 
 -- name: settle
 -- purpose: every other outcome, see the function

@@ -32,6 +32,12 @@ where (%(queue)s::text is null or j.queue = %(queue)s) and (%(task)s::text is nu
   and (%(key)s::text is null or j.key = %(key)s) and (%(tenant)s::text is null or j.tenant = %(tenant)s)
   and (%(state)s::text is null or j.state = %(state)s or (%(state)s = 'waiting' and j.state not in ('running', 'stale')))
 
+-- name: result
+-- purpose: where a job stands, and its result while that is kept; see the function
+-- locks: none
+-- index: the primary keys of job and dead_letter, finished_id in each partition
+select r.state, r.result, r.finished_at from tailrace.job_result(%(id)s) r
+
 -- name: cancel
 -- purpose: remove a waiting job or ask a running one to end, see the function
 -- locks: the job row
