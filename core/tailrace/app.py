@@ -161,7 +161,7 @@ class App(Hooks, SyncMany, AsyncMany):
         # only programs that administrate pay for the import
         from tailrace.admin import Admin
 
-        return Admin(self.database)
+        return Admin(self.database, self.settings.namespace)
 
     @property
     def jobs(self) -> Jobs:

@@ -29,6 +29,16 @@ CHANGE = [
     "select tailrace.apply_queue('q', '{}', 'cli')",
     "select tailrace.purge_queue('q')",
     "select tailrace.requeue_dead_letter(1)",
+    "select tailrace.delete_dead_letter(1)",
+    "select tailrace.resolve_dead_letter(1)",
+    "select tailrace.note_dead_letter(1, 'x')",
+    "select tailrace.change_dead_letters_v1('delete', '{1}')",
+    "select tailrace.requeue_dead_letters('q')",
+    "select tailrace.delete_dead_letters('q')",
+    "select tailrace.resolve_dead_letters('q')",
+    "select tailrace.note_dead_letters('q', 'x')",
+    "select tailrace.add_dead_letter('q', 't', '{}')",
+    "select tailrace.stop_operation(1)",
 ]
 LOOK = ["select tailrace.queue_stats('q')", "select tailrace.dead_letter_stats()"]
 VIEWS = ("jobs", "dead_letters", "leases", "workers", "queues", "schedules")
@@ -184,7 +194,7 @@ def test_the_public_may_do_nothing(conn: Connection) -> None:
 def test_only_listed_functions_run_with_their_owners_rights(conn: Connection) -> None:
     found = set(names(conn, "select proname from pg_proc where pronamespace = 'tailrace'::regnamespace and prosecdef"))
     documented = {statement.split("tailrace.")[1].split("(")[0] for statement in ENQUEUE + CHANGE + LOOK}
-    assert found == documented | {"enqueue_batch_v1", "complete_v1", "follow_v1"}
+    assert found == documented | {"enqueue_batch_v1", "complete_v1", "follow_v1", "keep_counts_of_dead_letters_v1"}
 
 
 def test_nothing_is_missing_after_a_migration(conn: Connection) -> None:

@@ -57,6 +57,7 @@ class BoundTask:
     Attributes:
         parse: From JSON text to arguments; raises the validation library's error (`Task.parse` explains it).
         at_first: Successes at the first attempt; later ones are in `runs`.
+        resolved: Successes of jobs that had come back from the dead letters.
         limit: Seconds a run may take when the job has no timeout of its own; infinity for none.
         policy: The backoff when the job has none of its own, as the column keeps it; None for the default.
         direct: Whether it is an async function without a context and without middleware, the hot path.
@@ -79,6 +80,7 @@ class BoundTask:
         "name",
         "parse",
         "policy",
+        "resolved",
         "retries",
         "runs",
         "succeeded",
@@ -100,7 +102,7 @@ class BoundTask:
         self.wants_context = task.takes_context or task.on_error is not None or bool(middlewares)
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
-        self.first = self.retries = self.completed = self.at_first = self.after_completion = 0
+        self.first = self.retries = self.completed = self.at_first = self.after_completion = self.resolved = 0
         self.failed: dict[tuple[str, bool], int] = {}
         self.dead: dict[str, int] = {}
         self.durations = {o: Histogram(DURATION_BOUNDS) for o in ("success", "failure", "interrupted", "snoozed")}

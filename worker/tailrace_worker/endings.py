@@ -15,7 +15,22 @@ from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.claim import (
+    ATTEMPT,
+    EXPIRED,
+    EXTRA,
+    GROUPED,
+    ID,
+    KEYED,
+    LAST,
+    MARK,
+    PAYLOAD,
+    REQUEUED,
+    SPENT,
+    TASK,
+    TOKEN,
+    Row,
+)
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
 from tailrace_worker.finish import Outcome
@@ -38,8 +53,10 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     row = _row(slot)
     mark = row[MARK] & ~(LAST | GROUPED)
     _measure(lanes, slot, task, "success")
+    requeued = bool(row[MARK] & REQUEUED)
     if slot.completed:
-        _put(lanes, slot, _uncommitted(lanes, task, row), raised=False, urgent=bool(row[MARK] & LAST))
+        made = {**_uncommitted(lanes, task, row), "requeued": requeued}
+        _put(lanes, slot, made, raised=False, urgent=bool(row[MARK] & LAST))
     elif slot.reason is None and mark == KEYED:
         lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=True))
         return
@@ -47,7 +64,7 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
         lanes.outbox.succeeded(row[ID], row[TOKEN])
         return
     else:
-        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], requeued=requeued), urgent=True)
     lanes.want.set()
 
 
