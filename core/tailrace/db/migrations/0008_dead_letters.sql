@@ -2,7 +2,7 @@
 --
 -- Rules of this file:
 --   * a requeue inserts the job first and changes the dead letter then (lock order: job, dead letter). Sets wait for nobody:
---     what is locked elsewhere is reported as busy; a single row waits half a second. So there is no circle to wait in;
+--     what is locked elsewhere is reported as busy; a single row waits a quarter of a second. So there is no circle to wait in;
 --   * a set of rows is chosen by `find_dead_letters_v1`, which reads a bounded number of index entries and says how far it
 --     came, and a change of many goes forward through it, so that no row is met twice;
 --   * what dies again after the beginning of a change is not part of it;
@@ -510,7 +510,7 @@ declare
   v_done   bigint[];
 begin
   if cardinality(ids) = 1 then
-    perform set_config('lock_timeout', '500ms', true);   -- it holds nothing that others could wait for
+    perform set_config('lock_timeout', '250ms', true);   -- it holds nothing that others could wait for
   end if;
   with taken as (
     insert into tailrace.job (id, tenant, queue, task, payload, priority, run_at, max_attempts, key, serial_group, timeout, backoff, trace,
@@ -564,7 +564,7 @@ end $$;
 -- is that of all: the holder's job, then the dead letter, which gives up the state dead before the holder ends, since a holder
 -- that was requeued itself goes back to the dead letters under the same key.
 create function tailrace.requeue_over_v1(job_id bigint, options jsonb, as_of timestamptz) returns tailrace.letter_outcome_v1
-language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '250ms' as $$
 declare
   d        tailrace.dead_letter;
   v_holder tailrace.job;
@@ -598,7 +598,7 @@ end $$;
 create function tailrace.alter_set_v1(verb text, ids bigint[], options jsonb, as_of timestamptz) returns setof tailrace.letter_outcome_v1
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan set lock_timeout = '500ms'
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan set lock_timeout = '250ms'
 as $$
 #variable_conflict use_variable
 declare
