@@ -214,7 +214,9 @@ class DeadLetterMachine(RuleBasedStateMachine):
         written = " ".join(notes or "" for *_, notes, _ in told)
         assert [text for text in self.notes if text not in written] == []
         both = "select what, n from tailrace.tally union all select what, n from tailrace.total"
-        n = dict(self.watch.conn.execute(f"select what, sum(n)::int from ({both}) t group by 1".encode()).fetchall())
+        n: dict[str, int] = dict(
+            self.watch.conn.execute(f"select what, sum(n)::int from ({both}) t group by 1".encode()).fetchall()
+        )
         assert self.watch.count("job") == self.created + n.get("requeued", 0) - sum(n.get(what, 0) for what in ENDS)
 
 
@@ -222,7 +224,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 def test_any_order_of_events_keeps_dead_letters_whole(database: RigDatabase) -> None:
     """BF-09, BF-19, BF-20, BF-22, BF-23, BF-29: the state machine dead, requeued, resolved, with superseding and force."""
     DeadLetterMachine.database = database
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         DeadLetterMachine,
         settings=settings(
             max_examples=10,

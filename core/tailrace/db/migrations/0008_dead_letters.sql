@@ -8,6 +8,7 @@
 --   * what dies again after the beginning of a change is not part of it;
 --   * counts are kept by triggers, by state, queue and task, so that looking at them does not depend on how many there are;
 --   * each change writes `audit` and `tally` in its transaction.
+-- repairs: dead_letter by merge_duplicates_v1
 
 -- ---- one dead letter a key: repair, then the index ---------------------------------------------------------------------
 -- Make one of dead letters that share tenant, queue, task and key: the newest keeps the key and takes over counters, notes and
@@ -245,6 +246,12 @@ begin
   return v_text;
 end $$;
 
+-- The quoted name of this schema, for statements that are put together: a name of ours in a text would break under some schemas.
+create function tailrace.schema_v1() returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+  select quote_ident(n.nspname) from pg_type t join pg_namespace n on n.oid = t.typnamespace where t.oid = pg_typeof(null::tailrace.job)::oid
+$$;
+
 -- Dead letters that a filter selects, by (failed_at, job_id): newest first, or `forward` oldest first.
 --   after_time, after_id: begin behind this one
 --   n:                    the most to return
@@ -262,6 +269,7 @@ as $$
 #variable_conflict use_column
 declare
   f        jsonb := tailrace.dead_letter_filter_v1(filter);
+  v_schema text := tailrace.schema_v1();
   v_lane   text[];
   v_lanes  text := 'select null::text as a, null::text as b';
   v_where  text;
@@ -274,21 +282,21 @@ begin
                  when f ->> 'tenant' <> '' then '{tenant}' when f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
                  when f ?| '{reason,error_type}' then '{reason,error_type}' end;
   if v_lane is null then
-    v_lanes := $q$(with recursive q(a) as (
-      (select d.queue from tailrace.dead_letter d order by d.queue limit 1)
+    v_lanes := format($q$(with recursive q(a) as (
+      (select d.queue from %1$s.dead_letter d order by d.queue limit 1)
       union all
-      select (select d.queue from tailrace.dead_letter d where d.queue > q.a order by d.queue limit 1) from q where q.a is not null)
-      select q.a, null::text as b from q where q.a is not null)$q$;
+      select (select d.queue from %1$s.dead_letter d where d.queue > q.a order by d.queue limit 1) from q where q.a is not null)
+      select q.a, null::text as b from q where q.a is not null)$q$, v_schema);
     v_where := 'd.queue = l.a';
   elsif v_lane = '{reason,error_type}' then
     v_lanes := format($q$(with recursive c(a, b) as (
-      (select d.reason, d.error_type from tailrace.dead_letter d where true %1$s order by d.reason, d.error_type limit 1)
+      (select d.reason, d.error_type from %2$s.dead_letter d where true %1$s order by d.reason, d.error_type limit 1)
       union all
       select o.reason, o.error_type from c cross join lateral (
-        select d.reason, d.error_type from tailrace.dead_letter d where (d.reason, d.error_type) > (c.a, c.b) %1$s
+        select d.reason, d.error_type from %2$s.dead_letter d where (d.reason, d.error_type) > (c.a, c.b) %1$s
         order by d.reason, d.error_type limit 1) o)
       select c.a, c.b from c where $1 ->> 'error_type' is null or c.b = $1 ->> 'error_type')$q$,
-      case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end);
+      case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema);
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
     v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' else '' end;
@@ -306,7 +314,7 @@ begin
     walked as materialized (
       select l.lane, w.job_id, w.failed_at, w.hit
       from lane l cross join lateral (
-        select d.job_id, d.failed_at, (true %3$s) is true as hit from tailrace.dead_letter d where %2$s
+        select d.job_id, d.failed_at, (true %3$s) is true as hit from %8$s.dead_letter d where %2$s
         order by d.failed_at %4$s, d.job_id %4$s limit (select b.n from bound b)) w),
     cut as (
       select z.failed_at, z.job_id
@@ -322,7 +330,7 @@ begin
     order by h.failed_at %4$s, h.job_id %4$s$q$,
     v_lanes, v_where, v_rest, v_ahead, v_back,
     case when v_rest = '' then '$7' else 'greatest($7, $8 / greatest((select count(*) from lane), 1))' end,
-    case when forward then '<=' else '>=' end)
+    case when forward then '<=' else '>=' end, v_schema)
   using f, v_states, tailrace.filter_time_v1(f, 'failed_after'), tailrace.filter_time_v1(f, 'failed_before'), after_time, after_id, n, examine;
 end $$;
 
@@ -333,12 +341,12 @@ language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $
 declare
   f        jsonb := tailrace.dead_letter_filter_v1(filter);
   v_states text[] := case f ->> 'state' when 'all' then '{dead,requeued,resolved}'::text[] else array[coalesce(f ->> 'state', 'dead')] end;
-  v_from   text := $q$select d.task, sum(d.n)::bigint as n from tailrace.dead_letter_counts_v1($1 ->> 'queue') d
-                      where d.state = any ($2) and ($1 ->> 'task' is null or d.task = $1 ->> 'task') group by 1$q$;
+  v_from   text := format($q$select d.task, sum(d.n)::bigint as n from %s.dead_letter_counts_v1($1 ->> 'queue') d
+    where d.state = any ($2) and ($1 ->> 'task' is null or d.task = $1 ->> 'task') group by 1$q$, tailrace.schema_v1());
   v_found  jsonb;
 begin
   if f - '{queue,task,state}'::text[] <> '{}' then
-    v_from := 'select d.task, count(*) as n from tailrace.dead_letter d where d.state = any ($2)'
+    v_from := 'select d.task, count(*) as n from ' || tailrace.schema_v1() || '.dead_letter d where d.state = any ($2)'
       || tailrace.dead_letter_conditions_v1(f, '{}')
       || case when f ? 'failed_after' then ' and d.failed_at >= $3' else '' end
       || case when f ? 'failed_before' then ' and d.failed_at <= $4' else '' end || ' group by 1';
