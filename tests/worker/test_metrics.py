@@ -131,6 +131,17 @@ def test_health_pages(worker_process: StartWorker, board: Board) -> None:
     assert worker.metric("tailrace_worker_draining", queue="work") == 1
 
 
+def test_a_requeued_job_that_succeeds_counts_as_resolved(worker_process: StartWorker, board: Board) -> None:
+    """BF-23, BF-33: once for each, by the worker in which it succeeded."""
+    for _ in range(3):
+        board.value("select tailrace.add_dead_letter('work', 'mark', '{}')")
+    board.conn.execute("select * from tailrace.requeue_dead_letters('work', '{\"max_jobs\": 2}')")
+    worker = worker_process(APP).wait_ready()
+    board.wait_gone()
+    eventually(lambda: worker.metric("tailrace_dead_letters_resolved_total", queue="work", task="mark") == 2, what="the count")
+    assert worker.metric("tailrace_jobs_completed_total", task="mark") == 2
+
+
 def test_the_reading_of_the_dead_letters_is_exported(worker_process: StartWorker, board: Board) -> None:
     """BF-31, BF-32: from the published statistics, not by counting at the scrape."""
     board.enqueue("fail", how="permanent")
