@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.children import ChildError
 from bench.report import Outcome, load_average, machine, show
 from bench.runs import Lab, RunError
-from bench.scenarios import Options, drain, enqueue, future, groups, head, held, late, pickup
+from bench.scenarios import Options, dead_letters, drain, enqueue, future, groups, head, held, late, pickup
 from bench.server import Server
 from tailrace_cli.embedded import EmbeddedPostgresError
 
@@ -21,6 +21,7 @@ BENCHES: dict[str, Callable[[Lab, Options], Outcome]] = {
     "future": future.run,
     "head": head.run,
     "groups": groups.run,
+    "dead_letters": dead_letters.run,
 }
 ROUNDS = 5
 
