@@ -142,13 +142,25 @@ async def test_the_awaited_twins(place: Database, letters: Letters) -> None:
         assert (await words.adelete(queue="q2")).done > 0
 
 
-def test_what_was_done_is_counted(admin: Admin, letters: Letters) -> None:
-    """BF-33: by as many as there were, with labels of fixed names."""
+def test_what_was_done_is_counted_and_told(admin: Admin, letters: Letters, caplog: pytest.LogCaptureFixture) -> None:
+    """BF-30, BF-33: by as many as there were, with labels of fixed names; log lines have stable events and no payload."""
+    caplog.set_level("INFO", "tailrace.dead_letters")
     ids = [letters.bury(queue="counted") for _ in range(5)]
     admin.dead_letters.requeue(ids[:3])
     admin.dead_letters.resolve(queue="counted", max_jobs=1)
     admin.dead_letters.delete(queue="counted")
+    admin.dead_letters.add("counted", "t", {"secret": 1})
     labels = {"namespace": "shop", "queue": "counted", "task": "t"}
+    added = prometheus_client.REGISTRY.get_sample_value("tailrace_dead_letters_added_total", {**labels, "reason": "manual"})
+    assert added == 1
+    told = [(record.event, record.queue, record.task, record.jobs) for record in caplog.records]  # type: ignore[attr-defined]
+    assert told == [
+        ("dead_letters_requeued", "counted", "t", 3),
+        ("dead_letters_resolved", "counted", "t", 1),
+        ("dead_letters_deleted", "counted", "t", 1),
+        ("dead_letter_added", "counted", "t", 1),
+    ]
+    assert "secret" not in caplog.text
     for verb, n in (("requeued", 3), ("resolved", 1), ("deleted", 1)):
         assert prometheus_client.REGISTRY.get_sample_value(f"tailrace_dead_letters_{verb}_total", labels) == n
 

@@ -59,7 +59,7 @@ def test_the_index_on_keys_merges_duplicates_first(duplicates: Letters, empty_da
 
 
 def test_a_concurrent_index_repairs_again_when_rows_came_in(duplicates: Letters, empty_database: RigDatabase) -> None:
-    """BF-13: outside a transaction rows may come in between repair and index: the step is tried again, all of it."""
+    """BF-13: rows may come in between repair and index, outside a transaction: the step is tried again, all of it."""
     migrate(empty_database.dsn)
     merged(duplicates)
     duplicates.rows.conn.execute("drop index tailrace.dead_letter_key")

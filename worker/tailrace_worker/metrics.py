@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from tailrace.dead_counters import METRICS, counted
+from tailrace.dead_counters import METRICS, MORE_LABELS, counted
 from tailrace.names import metrics as names
 from tailrace.names.metrics import Metric, priority_band
 from tailrace_worker.bound import BoundTask, Histogram
@@ -126,7 +126,7 @@ class WorkerCollector(Collector):
         for (queue, label, reason), n in dead.items():
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
         for (verb, queue, label), n in counted().items():
-            board.add(METRICS[verb], (state.namespace, queue, label), n)
+            board.add(METRICS[verb], (state.namespace, queue, label, *MORE_LABELS.get(verb, ())), n)
         for (queue, result), n in list(state.dead_hooks.items()):
             board.add(names.DEAD_HOOKS, (state.namespace, queue, result), n)
         _operations(board, state)

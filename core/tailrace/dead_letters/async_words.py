@@ -22,7 +22,7 @@ from tailrace.dead_letters.filters import (
 from tailrace.dead_letters.operations import Operation
 from tailrace.dead_letters.records import BulkChange, DeadLetter, DeadLetterInfo, DeadLetterStats
 from tailrace.dead_letters.statements import DeadLetterStatements, how_of
-from tailrace.drivers import AsyncDriver, WrongWord
+from tailrace.drivers import AsyncDriver, OwnPoolAsync, WrongWord
 from tailrace.jobs.records import Change
 from tailrace.pages import DEFAULT_LIMIT, MAX_LIMIT, Page
 
@@ -42,7 +42,7 @@ class AsyncDeadLetters(WrongWord):
         """
         self._async = driver
         self._statements = DeadLetterStatements(blocks)
-        self._tally = Tally(namespace)
+        self._tally = Tally(namespace, tells=isinstance(driver, OwnPoolAsync))
 
     # ---- look --------------------------------------------------------------------------------------------------------
     async def aget(self, job_id: int) -> DeadLetter:
@@ -129,7 +129,9 @@ class AsyncDeadLetters(WrongWord):
         Options: error (mapping or text), error_type, attempts, serial_group, note, and key, tenant, priority, max_attempts,
         timeout, backoff, meta, trace as in enqueue.
         """
-        return await self._async.arun(self._statements.add(queue, task, payload, options))
+        added = await self._async.arun(self._statements.add(queue, task, payload, options))
+        self._tally.add("add", [(queue, task, 1)])
+        return added
 
     async def _achange(
         self, verb: str, job_ids: int | Iterable[int] | None, words: dict[str, Any]

@@ -20,7 +20,7 @@ from tailrace.errors import InvalidOption
 
 __all__ = ["Operation"]
 
-_BATCH: Final = 1000
+_BATCH: Final = 2000
 _MOST_PROBLEMS: Final = 1000
 _ASK_EACH_SECONDS: Final = 0.2
 

@@ -47,7 +47,7 @@ class SyncDeadLetters(WrongWord):
         """
         self._sync = driver
         self._statements = DeadLetterStatements(blocks)
-        self._tally = Tally(namespace)
+        self._tally = Tally(namespace, tells=isinstance(driver, OwnPool))
 
     # ---- look --------------------------------------------------------------------------------------------------------
     def get(self, job_id: int) -> DeadLetter:
@@ -131,7 +131,9 @@ class SyncDeadLetters(WrongWord):
         Options: error (mapping or text), error_type, attempts, serial_group, note, and key, tenant, priority, max_attempts,
         timeout, backoff, meta, trace as in enqueue.
         """
-        return self._sync.run(self._statements.add(queue, task, payload, options))
+        added = self._sync.run(self._statements.add(queue, task, payload, options))
+        self._tally.add("add", [(queue, task, 1)])
+        return added
 
     def _change(self, verb: str, job_ids: int | Iterable[int] | None, words: dict[str, Any]) -> tuple[Change, ...] | BulkChange:
         if job_ids is not None:

@@ -36,11 +36,12 @@ lock table tailrace.dead_letter in share row exclusive mode;
 select tailrace.merge_duplicates_v1();
 create unique index dead_letter_key on tailrace.dead_letter (tenant, queue, task, key) where key is not null and state = 'dead';
 
--- The ways to walk in the order of failed_at: one for each filter that can be rare. (queue, state, …) stands in 0001.
-create index dead_letter_task on tailrace.dead_letter (task, state, failed_at, job_id);
-create index dead_letter_cause on tailrace.dead_letter (reason, error_type, state, failed_at, job_id);
-create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, state, failed_at, job_id);
-create index dead_letter_tenant on tailrace.dead_letter (tenant, state, failed_at, job_id) where tenant <> '';
+-- The ways to walk in the order of failed_at: one for each filter that can be rare. (queue, state, …) stands in 0001. Those that
+-- know only the dead leave a requeue two indexes to write instead of eight.
+create index dead_letter_task on tailrace.dead_letter (task, failed_at, job_id) where state = 'dead';
+create index dead_letter_cause on tailrace.dead_letter (reason, error_type, failed_at, job_id) where state = 'dead';
+create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, failed_at, job_id) where state = 'dead';
+create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_id) where state = 'dead' and tenant <> '';
 create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where key is not null;
 
 -- ---- counts -------------------------------------------------------------------------------------------------------------
@@ -255,12 +256,12 @@ $$;
 -- Dead letters that a filter selects, by (failed_at, job_id): newest first, or `forward` oldest first.
 --   after_time, after_id: begin behind this one
 --   n:                    the most to return
---   examine:              index entries to read at most, n at least; what is rare is found in several calls
+--   examine:              rows to look at, at most, n at least; what is rare is found in several calls
 -- Goes along the index of the rarest field, in one lane for each of its values and states, and merges the lanes. Returns at
 -- least one row, whose job_id is null when nothing was found. until_time and until_id: it came so far and no farther, go on
 -- from there; null when everything was looked at.
 create function tailrace.find_dead_letters_v1(
-  filter jsonb, forward boolean, n int, after_time timestamptz default null, after_id bigint default null, examine int default 4000)
+  filter jsonb, forward boolean, n int, after_time timestamptz default null, after_id bigint default null, examine int default 2000)
 returns table (job_id bigint, failed_at timestamptz, until_time timestamptz, until_id bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -270,6 +271,7 @@ as $$
 declare
   f        jsonb := tailrace.dead_letter_filter_v1(filter);
   v_schema text := tailrace.schema_v1();
+  v_dead   boolean := coalesce(f ->> 'state', 'dead') = 'dead';
   v_lane   text[];
   v_lanes  text := 'select null::text as a, null::text as b';
   v_where  text;
@@ -278,9 +280,10 @@ declare
   v_back   text := case when forward then 'desc' else 'asc' end;
   v_states text[] := case f ->> 'state' when 'all' then '{dead,requeued,resolved}'::text[] else array[coalesce(f ->> 'state', 'dead')] end;
 begin
-  v_lane := case when f ? 'key' then '{key}'::text[] when f ? 'fingerprint' then '{fingerprint}'
-                 when f ->> 'tenant' <> '' then '{tenant}' when f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
-                 when f ?| '{reason,error_type}' then '{reason,error_type}' end;
+  v_lane := case when f ? 'key' then '{key}'::text[]
+                 when v_dead and f ? 'fingerprint' then '{fingerprint}' when v_dead and f ->> 'tenant' <> '' then '{tenant}'
+                 when v_dead and f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
+                 when v_dead and f ?| '{reason,error_type}' then '{reason,error_type}' end;
   if v_lane is null then
     v_lanes := format($q$(with recursive q(a) as (
       (select d.queue from %1$s.dead_letter d order by d.queue limit 1)
@@ -290,19 +293,22 @@ begin
     v_where := 'd.queue = l.a';
   elsif v_lane = '{reason,error_type}' then
     v_lanes := format($q$(with recursive c(a, b) as (
-      (select d.reason, d.error_type from %2$s.dead_letter d where true %1$s order by d.reason, d.error_type limit 1)
+      (select d.reason, d.error_type from %2$s.dead_letter d where d.state = 'dead' %1$s
+       order by d.reason, d.error_type limit 1)
       union all
       select o.reason, o.error_type from c cross join lateral (
-        select d.reason, d.error_type from %2$s.dead_letter d where (d.reason, d.error_type) > (c.a, c.b) %1$s
-        order by d.reason, d.error_type limit 1) o)
+        select d.reason, d.error_type from %2$s.dead_letter d
+        where d.state = 'dead' and %3$s %1$s order by d.reason, d.error_type limit 1) o)
       select c.a, c.b from c where $1 ->> 'error_type' is null or c.b = $1 ->> 'error_type')$q$,
-      case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema);
+      case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema,
+      case when f ? 'reason' then 'd.error_type > c.b' else '(d.reason, d.error_type) > (c.a, c.b)' end);
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
     v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' else '' end;
   end if;
   v_rest := tailrace.dead_letter_conditions_v1(f, coalesce(v_lane, '{}'));
-  v_where := v_where || ' and d.state = l.state'
+  v_where := v_where || case when v_lane = '{key}' or v_lane = '{queue}' or v_lane is null then ' and d.state = l.state'
+                             else ' and d.state = ''dead''' end
     || case when f ? 'failed_after' then ' and d.failed_at >= $3' else '' end
     || case when f ? 'failed_before' then ' and d.failed_at <= $4' else '' end
     || case when after_id is null then '' when forward then ' and (d.failed_at, d.job_id) > ($5, $6)'
@@ -310,27 +316,36 @@ begin
   return query execute format($q$
     with lane as materialized (
       select row_number() over () as lane, l.a, l.b, s.state from (%1$s) l cross join unnest($2::text[]) s(state)),
-    bound as (select %6$s as n),
+    size as (select least($7, greatest(64, 2 * $7 / greatest(count(*), 1))) as hits, count(*) as lanes from lane),
+    bound as (select z.hits, %6$s as n from size z),
     walked as materialized (
-      select l.lane, w.job_id, w.failed_at, w.hit
+      select l.lane, w.job_id, w.failed_at, count(*) over (partition by l.lane) as hits
       from lane l cross join lateral (
-        select d.job_id, d.failed_at, (true %3$s) is true as hit from %8$s.dead_letter d where %2$s
-        order by d.failed_at %4$s, d.job_id %4$s limit (select b.n from bound b)) w),
+        select x.job_id, x.failed_at
+        from (select d.job_id, d.failed_at, (true %3$s) is true as hit from %8$s.dead_letter d where %2$s
+              order by d.failed_at %4$s, d.job_id %4$s limit (select b.n from bound b)) x
+        where x.hit order by x.failed_at %4$s, x.job_id %4$s limit (select b.hits from bound b)) w),
     cut as (
       select z.failed_at, z.job_id
-      from (select distinct on (w.lane) w.failed_at, w.job_id, count(*) over (partition by w.lane) as seen
-            from walked w order by w.lane, w.failed_at %5$s, w.job_id %5$s) z
-      where z.seen = (select b.n from bound b) order by z.failed_at %4$s, z.job_id %4$s limit 1)
+      from ((select distinct on (w.lane) w.failed_at, w.job_id from walked w where w.hits = (select b.hits from bound b)
+             order by w.lane, w.failed_at %5$s, w.job_id %5$s)
+            union all
+            select e.failed_at, e.job_id
+            from lane l cross join lateral (
+              select d.failed_at, d.job_id from %8$s.dead_letter d where %2$s
+              order by d.failed_at %4$s, d.job_id %4$s offset (select b.n - 1 from bound b) limit 1) e
+            where %9$s and not exists (select from walked w where w.lane = l.lane and w.hits = (select b.hits from bound b))) z
+      order by z.failed_at %4$s, z.job_id %4$s limit 1)
     select h.job_id, h.failed_at, c.failed_at, c.job_id
     from (select 1) one left join cut c on true
     left join lateral (
       select w.job_id, w.failed_at from walked w
-      where w.hit and (c.job_id is null or (w.failed_at, w.job_id) %7$s (c.failed_at, c.job_id))
+      where (c.job_id is null or (w.failed_at, w.job_id) %7$s (c.failed_at, c.job_id))
       order by w.failed_at %4$s, w.job_id %4$s limit $7) h on true
     order by h.failed_at %4$s, h.job_id %4$s$q$,
     v_lanes, v_where, v_rest, v_ahead, v_back,
-    case when v_rest = '' then '$7' else 'greatest($7, $8 / greatest((select count(*) from lane), 1))' end,
-    case when forward then '<=' else '>=' end, v_schema)
+    case when v_rest = '' then 'z.hits' else 'greatest(z.hits, $8 / greatest(z.lanes, 1))' end,
+    case when forward then '<=' else '>=' end, v_schema, (v_rest <> '')::text)
   using f, v_states, tailrace.filter_time_v1(f, 'failed_after'), tailrace.filter_time_v1(f, 'failed_before'), after_time, after_id, n, examine;
 end $$;
 
