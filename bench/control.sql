@@ -73,3 +73,8 @@ from (select s as g, hashint4(s) & 2147483647 as h, now() - interval '90 days' +
 
 -- name: ours_dead_letter_indexes
 select indexname, indexdef from pg_indexes where schemaname = 'tailrace' and tablename = 'dead_letter' and indexname <> 'dead_letter_pkey';
+
+-- name: ours_after_dead_letters
+-- Jobs made from now on have numbers behind theirs.
+select setval(pg_get_serial_sequence('tailrace.job', 'id')::regclass, (select max(job_id) from tailrace.dead_letter)),
+  tailrace.statistics_v1();

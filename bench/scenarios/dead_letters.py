@@ -71,7 +71,7 @@ def filled(lab: Lab, rows: int) -> str:
         with _without_indexes(connection):
             for first, last in pairwise(bounds):
                 connection.execute(CONTROL["ours_dead_letters"], (first + 1, last))
-        connection.execute("select tailrace.statistics_v1()")
+        connection.execute(CONTROL["ours_after_dead_letters"])
     lab.settle(database)
     return database
 
