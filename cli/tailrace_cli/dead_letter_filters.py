@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tailrace.dead_letters import DEAD_LETTER_STATES, ERROR_TYPES, REASONS
+from tailrace.dead_letters import DEAD_LETTER_STATES, REASONS
 from tailrace_cli.arguments import MOMENT, NAME
 
 __all__ = ["filter_options", "json_or_text", "read_filter"]
@@ -37,7 +37,7 @@ _OPTIONS = (
     click.option("--key", type=NAME, help="With this key only."),
     click.option("--tenant", type=NAME, help="Of this tenant only; empty = of none."),
     click.option("--reason", type=click.Choice(REASONS), help="Here for this reason only."),
-    click.option("--error-type", type=click.Choice(ERROR_TYPES), help="With this kind of last error only."),
+    click.option("--error-type", type=NAME, help="With this kind of last error only, such as network."),
     click.option("--fingerprint", type=NAME, help="Of this kind of failure only."),
     click.option("--state", type=click.Choice((*DEAD_LETTER_STATES, "all")), help="In this state only. [default: dead]"),
     click.option("--failed-after", type=MOMENT, help="Failed then or later: a time with its zone, or how long ago, such as 2h."),

@@ -64,6 +64,14 @@ def test_every_filter_has_an_option(cli: Cli, letters: Letters) -> None:
         cli("dlq", "requeue", option, value, "--dry-run", status=2 if value == "all" else 0)
 
 
+def test_a_rare_text_is_looked_for_to_the_end(cli: Cli, letters: Letters) -> None:
+    """A page looks at a bounded number of rows; the command goes on until it has what was asked for."""
+    letters.fill(2000)
+    assert cli("dlq", "list", "--text", "to 10001.", "-o", "name").out == "10001\n"
+    found = cli("dlq", "list", "--text", "hi", "--limit", "3", "-o", "name")
+    assert (len(found.out.split()), "--after" in found.err) == (3, True)
+
+
 def test_a_payload_is_repaired(cli: Cli, letters: Letters, tmp_path: Path) -> None:
     one, two, three = (letters.bury(payload={"customer": {"id": 1}}) for _ in range(3))
     cli("dlq", "requeue", str(one), "--set", "customer.id=7", "--set", 'name=it is "so"', "--delay", "10m", "--note", "bug 7")
