@@ -85,13 +85,15 @@ def test_what_is_wrong_is_refused_and_nothing_changes(
     assert (rows.row(ident), letters.of(ident, "state, history")) == (None, ("dead", []))
 
 
-def test_the_serial_group_is_kept(letters: Letters) -> None:
-    ident = int(
-        letters.rows.value(
-            "select tailrace.add_dead_letter('q', 't', '{}', '{\"serial_group\": \"customer-7\", \"error\": \"lost\"}')"
-        )
-    )
-    assert letters.of(ident, "serial_group") == "customer-7"
+def test_the_serial_group_is_kept_and_used_again(letters: Letters, rows: Rows) -> None:
+    """The job comes back into its group, whoever put it to the dead letters."""
+    died = letters.bury(serial_group="customer-7")
+    options = '{"serial_group": "customer-7", "error": "lost"}'
+    added = int(rows.value("select tailrace.add_dead_letter('q', 't', '{}', %s)", [options]))
+    assert {letters.of(ident, "serial_group") for ident in (died, added)} == {"customer-7"}
+    letters.change("requeue", died, added)
+    members = rows.conn.execute("select id, serial_group from tailrace.job order by id").fetchall()
+    assert members == [(died, "customer-7"), (added, "customer-7")]
 
 
 def test_a_set_is_changed_but_for_the_rows_that_cannot(letters: Letters, rows: Rows) -> None:

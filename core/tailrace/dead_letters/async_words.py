@@ -126,7 +126,7 @@ class AsyncDeadLetters(WrongWord):
     async def aadd(self, queue: str, task: str, payload: Mapping[str, Any], **options: Any) -> int:
         """Add a dead letter by hand and return its job's id; one of the same key that is dead is superseded.
 
-        Options: error (mapping or text), error_type, attempts, serial_group, note, and key, tenant, priority, max_attempts,
+        Options: error (mapping or text), error_type, attempts, note, and key, serial_group, tenant, priority, max_attempts,
         timeout, backoff, meta, trace as in enqueue.
         """
         added = await self._async.arun(self._statements.add(queue, task, payload, options))

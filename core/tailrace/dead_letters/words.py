@@ -128,7 +128,7 @@ class SyncDeadLetters(WrongWord):
     def add(self, queue: str, task: str, payload: Mapping[str, Any], **options: Any) -> int:
         """Add a dead letter by hand and return its job's id; one of the same key that is dead is superseded.
 
-        Options: error (mapping or text), error_type, attempts, serial_group, note, and key, tenant, priority, max_attempts,
+        Options: error (mapping or text), error_type, attempts, note, and key, serial_group, tenant, priority, max_attempts,
         timeout, backoff, meta, trace as in enqueue.
         """
         added = self._sync.run(self._statements.add(queue, task, payload, options))

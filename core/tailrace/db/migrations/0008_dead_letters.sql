@@ -37,12 +37,13 @@ select tailrace.merge_duplicates_v1();
 create unique index dead_letter_key on tailrace.dead_letter (tenant, queue, task, key) where key is not null and state = 'dead';
 
 -- The ways to walk in the order of failed_at: one for each filter that can be rare. (queue, state, …) stands in 0001. Those that
--- know only the dead leave a requeue two indexes to write instead of eight.
-create index dead_letter_task on tailrace.dead_letter (task, failed_at, job_id) where state = 'dead';
-create index dead_letter_cause on tailrace.dead_letter (reason, error_type, failed_at, job_id) where state = 'dead';
-create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, failed_at, job_id) where state = 'dead';
-create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_id) where state = 'dead' and tenant <> '';
-create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where key is not null;
+-- know only the dead leave a requeue two indexes to write instead of eight. Their predicates are written so that only the walk
+-- uses them: a plan that was made while the tables were empty could else look for a key by the task alone.
+create index dead_letter_task on tailrace.dead_letter (task, failed_at, job_id) where state || '' = 'dead';
+create index dead_letter_cause on tailrace.dead_letter (reason, error_type, failed_at, job_id) where state || '' = 'dead';
+create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, failed_at, job_id) where state || '' = 'dead';
+create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_id) where state || '' = 'dead' and tenant <> '';
+create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where coalesce(key, '') <> '';
 
 -- ---- counts -------------------------------------------------------------------------------------------------------------
 -- One inserted row for each statement and kind of row that it changed; the statistics routine folds them into the counts.
@@ -293,22 +294,22 @@ begin
     v_where := 'd.queue = l.a';
   elsif v_lane = '{reason,error_type}' then
     v_lanes := format($q$(with recursive c(a, b) as (
-      (select d.reason, d.error_type from %2$s.dead_letter d where d.state = 'dead' %1$s
+      (select d.reason, d.error_type from %2$s.dead_letter d where d.state || '' = 'dead' %1$s
        order by d.reason, d.error_type limit 1)
       union all
       select o.reason, o.error_type from c cross join lateral (
         select d.reason, d.error_type from %2$s.dead_letter d
-        where d.state = 'dead' and %3$s %1$s order by d.reason, d.error_type limit 1) o)
+        where d.state || '' = 'dead' and %3$s %1$s order by d.reason, d.error_type limit 1) o)
       select c.a, c.b from c where $1 ->> 'error_type' is null or c.b = $1 ->> 'error_type')$q$,
       case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema,
       case when f ? 'reason' then 'd.error_type > c.b' else '(d.reason, d.error_type) > (c.a, c.b)' end);
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
-    v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' else '' end;
+    v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' when 'key' then ' and coalesce(d.key, '''') <> ''''' else '' end;
   end if;
   v_rest := tailrace.dead_letter_conditions_v1(f, coalesce(v_lane, '{}'));
   v_where := v_where || case when v_lane = '{key}' or v_lane = '{queue}' or v_lane is null then ' and d.state = l.state'
-                             else ' and d.state = ''dead''' end
+                             else ' and d.state || '''' = ''dead''' end
     || case when f ? 'failed_after' then ' and d.failed_at >= $3' else '' end
     || case when f ? 'failed_before' then ' and d.failed_at <= $4' else '' end
     || case when after_id is null then '' when forward then ' and (d.failed_at, d.job_id) > ($5, $6)'
@@ -871,7 +872,7 @@ create function tailrace.add_dead_letter(queue text, task text, payload jsonb, o
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_own     text[] := '{error,error_type,attempts,serial_group,note}';
+  v_own     text[] := '{error,error_type,attempts,note}';
   o         jsonb := coalesce(jsonb_strip_nulls(add_dead_letter.options), '{}');
   v         tailrace.enqueue_settings_v1;
   v_verdict tailrace.verdict_v1;
@@ -906,7 +907,7 @@ begin
     end if;
   end if;
   update tailrace.dead_letter d
-    set key = v.key, serial_group = o ->> 'serial_group',
+    set key = v.key, serial_group = v.serial_group,
         notes = case when o ? 'note' then concat_ws(E'\n', d.notes, tailrace.note_line_v1(tailrace.text_option_v1(o, 'note', 1, 4096)))
                      else d.notes end,
         history = tailrace.with_event_v1(d.history, jsonb_build_object('at', clock_timestamp(), 'event', 'added', 'by', session_user))
@@ -1042,5 +1043,5 @@ comment on function tailrace.requeue_dead_letters(text, jsonb) is 'Put back thos
 comment on function tailrace.delete_dead_letters(text, jsonb) is 'Delete those that a filter selects, like requeue_dead_letters.';
 comment on function tailrace.resolve_dead_letters(text, jsonb) is 'Resolve those that a filter selects, like requeue_dead_letters; options resolution and note.';
 comment on function tailrace.note_dead_letters(text, text, jsonb) is 'Append a note to those that a filter selects, like requeue_dead_letters.';
-comment on function tailrace.add_dead_letter(text, text, jsonb, jsonb) is 'Add a dead letter by hand: queue, task, payload. Options: error (object or text), error_type, attempts, serial_group, note, and key, tenant, priority, max_attempts, timeout, backoff, meta, trace as in enqueue. Returns its number.';
+comment on function tailrace.add_dead_letter(text, text, jsonb, jsonb) is 'Add a dead letter by hand: queue, task, payload. Options: error (object or text), error_type, attempts, note, and key, serial_group, tenant, priority, max_attempts, timeout, backoff, meta, trace as in enqueue. Returns its number.';
 comment on function tailrace.stop_operation(bigint) is 'Stop a change of many after its present batch; the same change begun again goes on from there.';
