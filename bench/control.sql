@@ -69,3 +69,26 @@ select 'default', 'nobody', '{"event_id": 1, "url": "https://shop.example/hook"}
 -- Due jobs of a known task.
 insert into tailrace.job (queue, task, payload)
 select 'default', 'noop', '{"event_id": 1, "url": "https://shop.example/hook"}'::jsonb from generate_series(1, %s);
+
+-- name: ours_dead_letters
+-- Dead letters of mixed kinds, twelve queues, forty tasks; each failed a second and a half after the one before.
+insert into tailrace.dead_letter (job_id, state, queue, task, tenant, key, payload, priority, run_at, max_attempts, reason, error_type,
+  fingerprint, errors, meta, total_attempts, first_failed_at, failed_at, created_at)
+select g, case when g %% 20 = 0 then 'resolved' else 'dead' end, 'queue-' || h %% 12, 'task-' || h / 12 %% 40,
+  case when g %% 3 = 0 then 'tenant-' || h / 480 %% 200 else '' end, case when g %% 4 = 0 then 'key-' || g end,
+  jsonb_build_object('event_id', g, 'url', 'https://example.org/hook/' || g), 0, t, 5,
+  (array['max_attempts', 'max_attempts', 'timeout', 'permanent', 'lease_expired', 'interrupted'])[1 + h / 7 %% 6],
+  (array['network', 'timeout', 'unknown', 'validation', 'rate_limit', 'unavailable', 'not_found', 'forbidden'])[1 + h / 11 %% 8],
+  md5((h / 13 %% 500)::text), jsonb_build_array(jsonb_build_object('type', 'ConnectError', 'message', 'no route to host ' || g,
+  'traceback', repeat('  File "handlers.py", line 7, in deliver ', 8), 'attempt', 5, 'worker', 'w-' || g %% 97, 'time', t)),
+  jsonb_build_object('request', g), 1 + g %% 9, t, t, t - interval '1 hour'
+from (select s as g, hashint4(s) & 2147483647 as h, now() - interval '90 days' + s * interval '1.5 s' as t
+      from generate_series(%s::int, %s::int) s) n;
+
+-- name: ours_dead_letter_indexes
+select indexname, indexdef from pg_indexes where schemaname = 'tailrace' and tablename = 'dead_letter' and indexname <> 'dead_letter_pkey';
+
+-- name: ours_after_dead_letters
+-- Jobs made from now on have numbers behind theirs.
+select setval(pg_get_serial_sequence('tailrace.job', 'id')::regclass, (select max(job_id) from tailrace.dead_letter)),
+  tailrace.statistics_v1();

@@ -59,6 +59,10 @@ LINES = (
     Line("enqueue", "enqueue_1_per_s", "jobs a second, 1 connection", ""),
     Line("enqueue", "enqueue_16_per_s", "jobs a second, 16 connections", ""),
     Line("enqueue", "enqueue_bulk_per_s", "jobs a second, bulk", ""),
+    Line("dead_letters", "dead_page_worst_ms", "slowest page of 5,000,000 dead letters, any filter, ms", "≤ 20"),
+    Line("dead_letters", "dead_stats_ms", "their counts, ms", "≤ 100"),
+    Line("dead_letters", "dead_requeue_per_s", "requeue of 100,000, jobs a second", "≥ 20,000"),
+    Line("dead_letters", "dead_requeue_pickup_p99", "pickup p99 meanwhile, to idle", "≤ 2"),
 )
 
 

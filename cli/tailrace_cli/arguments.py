@@ -10,12 +10,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["DURATION", "ID", "JSON_OBJECT", "NAME", "TIME", "read_ids", "read_text"]
+__all__ = ["DURATION", "ID", "JSON_OBJECT", "MOMENT", "NAME", "TIME", "read_ids", "read_text"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)?")
@@ -94,6 +94,22 @@ class _Time(_Kind):
         return time
 
 
+class _Moment(_Kind):
+    """A time with a zone, or a duration: so long ago."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if "-" in str(value) or ":" in str(value):
+            time = TIME.convert(value, param, ctx)
+        else:
+            ago = DURATION.convert(value, param, ctx)
+            time = datetime.now(UTC) - ago
+        return time
+
+
 class _JsonObject(_Kind):
     """A JSON object."""
 
@@ -119,6 +135,7 @@ NAME = _Name()
 ID = _Id()
 DURATION = _Duration()
 TIME = _Time()
+MOMENT = _Moment()
 JSON_OBJECT = _JsonObject()
 
 

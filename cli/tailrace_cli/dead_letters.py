@@ -1,18 +1,21 @@
-"""`tailrace dead-letters` (alias `dlq`): jobs that cannot go on, and putting them back."""
+"""`tailrace dead-letters` (alias `dlq`): look at jobs that cannot go on; `dead_letter_changes` puts them back or away."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from tailrace.admin import AdminUsing
-from tailrace.dead_letters import DEAD_LETTER_STATES, REASONS, DeadLetterInfo
-from tailrace.jobs import Change
-from tailrace_cli.arguments import ID, NAME, TIME, read_ids
+from tailrace.dead_letters import DeadLetter, DeadLetterInfo
+from tailrace_cli import dead_letter_changes
+from tailrace_cli.arguments import ID, NAME, read_ids
+from tailrace_cli.dead_letter_filters import filter_options, read_filter
+from tailrace_cli.failures import ExitStatus
 from tailrace_cli.invocation import Invocation, command, pass_invocation
-from tailrace_cli.listing import Pages, change_each, dry_run_option, ids_argument, page_options, yes_option
+from tailrace_cli.listing import Pages, page_options
 from tailrace_cli.output import Column
 
 __all__ = ["add_to"]
@@ -44,32 +47,31 @@ def dead_letters() -> None:
 
 def add_to(group: click.Group) -> None:
     """Add the commands to a group, under both names."""
+    dead_letter_changes.add_to(dead_letters)
     group.add_command(dead_letters)
     alias = click.Group("dlq", commands=dead_letters.commands, help=dead_letters.help, hidden=True)
     group.add_command(alias)
 
 
-@command(dead_letters, "list", example="tailrace dead-letters list --queue webhooks --reason timeout")
-@click.option("--queue", type=NAME, help="Of this queue only.")
-@click.option("--task", type=NAME, help="Of this task only.")
-@click.option("--key", type=NAME, help="With this key only.")
-@click.option("--tenant", type=NAME, help="Of this tenant only; empty = of none.")
-@click.option("--reason", type=click.Choice(REASONS), help="Here for this reason only.")
-@click.option("--error-type", type=NAME, help="With this kind of last error only, such as network.")
-@click.option("--fingerprint", type=NAME, help="Of this kind of failure only.")
-@click.option(
-    "--state", type=click.Choice((*DEAD_LETTER_STATES, "all")), default="dead", show_default=True, help="In this state only."
+@command(
+    dead_letters,
+    "list",
+    example="tailrace dead-letters list --queue webhooks --reason timeout\n"
+    "tailrace dead-letters list --text 'no route' --failed-after 1h",
 )
-@click.option("--failed-after", type=TIME, help="Failed then or later.")
-@click.option("--failed-before", type=TIME, help="Failed then or earlier.")
-@click.option("--text", type=NAME, help="With this text in errors or notes.")
+@filter_options
 @click.option("--count", is_flag=True, help="Print how many there are instead.")
 @page_options
 @pass_invocation
 def list_dead_letters(
-    invocation: Invocation, *, count: bool, limit: int, everything: bool, after: str | None, **which: Any
+    invocation: Invocation, *, count: bool, limit: int, everything: bool, after: str | None, **given: Any
 ) -> None:
-    """List dead letters, newest failure first."""
+    """List dead letters, newest failure first.
+
+    A page reads a bounded number of rows, so a rare text or a rare mix of filters may need several, which this command
+    reads by itself until the limit is reached.
+    """
+    which = read_filter(given)
 
     def work(admin: AdminUsing) -> None:
         if count:
@@ -87,7 +89,7 @@ def list_dead_letters(
 @click.argument("job_id", metavar="ID", type=ID)
 @pass_invocation
 def show(invocation: Invocation, job_id: int) -> None:
-    """Show one dead letter with its payload, errors and history."""
+    """Show one dead letter with its payload, errors, notes and history."""
     (only,) = read_ids([job_id])[:1]
     invocation.show_one(invocation.administer(lambda admin: admin.dead_letters.get(only)), key="job_id")
 
@@ -96,7 +98,7 @@ def show(invocation: Invocation, job_id: int) -> None:
 @click.option("--queue", type=NAME, help="Of this queue only. [default: all]")
 @pass_invocation
 def stats(invocation: Invocation, *, queue: str | None) -> None:
-    """Count dead letters."""
+    """Count dead letters: by state, and of the dead ones tasks, queues, attempts, requeues and ages."""
     found = invocation.administer(lambda admin: admin.dead_letters.stats(queue))
     record = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     record["tasks"] = [dataclasses.asdict(item) for item in found.tasks]
@@ -105,27 +107,32 @@ def stats(invocation: Invocation, *, queue: str | None) -> None:
 
 @command(
     dead_letters,
-    "requeue",
-    example="tailrace dead-letters requeue 42\ntailrace dead-letters list -o name | tailrace dead-letters requeue -",
+    "export",
+    example="tailrace dead-letters export --queue webhooks > dead.jsonl\ntailrace dead-letters export --all -o csv > dead.csv",
 )
-@ids_argument
-@click.option("--force", is_flag=True, help="Replace a waiting job that holds the same key; it is lost but for its payload.")
-@dry_run_option
-@yes_option
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="Every dead letter there is.")
 @pass_invocation
-def requeue(invocation: Invocation, *, ids: tuple[int | str, ...], force: bool, dry_run: bool, yes: bool) -> int:
-    """Put jobs back under their ids, with attempts anew."""
-    chosen = read_ids(ids)
-    if dry_run:
-        return change_each(invocation, chosen, _would_requeue)
-    if force:
-        invocation.confirm(f"This requeues {len(chosen)} jobs and replaces waiting ones that hold their keys", yes=yes)
-    return change_each(invocation, chosen, lambda admin, one: admin.dead_letters.requeue(one, force=force))
+def export(invocation: Invocation, *, everything: bool, **given: Any) -> int:
+    """Write dead letters with everything, newest failure first: one JSON object a line, or -o csv.
 
+    It reads page by page, so it may run beside workers and needs no memory.
+    """
+    which = read_filter(given)
+    if not which and not everything:
+        raise click.UsageError("say which: give a filter, or --all")
+    if everything:
+        which.setdefault("state", "all")
+    if invocation.form in ("table", "wide"):
+        invocation.form = "jsonl"
 
-def _would_requeue(admin: AdminUsing, job_id: int) -> Change:
-    state = admin.dead_letters.get(job_id).state
-    return Change(job_id, "would be requeued" if state == "dead" else f"is {state}: would be refused")
+    def work(admin: AdminUsing) -> int:
+        letters: Iterator[DeadLetter] = admin.dead_letters.export(**which)
+        columns = [Column(field.name) for field in dataclasses.fields(DeadLetter)]
+        return invocation.show_list(letters, columns=columns, key="job_id", empty="")
+
+    invocation.say(f"{invocation.administer(work):,} dead letters")
+    return ExitStatus.DONE
 
 
 def _row(item: DeadLetterInfo, *, form: str) -> dict[str, Any]:

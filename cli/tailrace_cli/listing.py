@@ -65,11 +65,13 @@ class Pages(Generic[T]):
     """The cursor to begin behind; when done, that of the next page, if there is one."""
 
     def __iter__(self) -> Iterator[T]:
+        left = self.limit  # a page may be short and still go on
         while True:
-            page = self.fetch(MAX_LIMIT if self.everything else self.limit, self.after)
+            page = self.fetch(MAX_LIMIT if self.everything else left, self.after)
             self.after = page.after
             yield from page
-            if page.after is None or not self.everything:
+            left -= len(page)
+            if page.after is None or (left <= 0 and not self.everything):
                 return
 
     def tell_rest(self, invocation: Invocation, shown: int) -> None:

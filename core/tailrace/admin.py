@@ -21,15 +21,16 @@ __all__ = ["Admin", "AdminUsing", "AsyncAdminUsing"]
 class Admin:
     """All words, sync and async, each on a pool of its own that opens at first use."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, namespace: str = "") -> None:
         """Open nothing.
 
         Args:
             database: What is administered.
+            namespace: The label of metrics.
         """
         self.jobs = Jobs(database)
         """Live jobs."""
-        self.dead_letters = DeadLetters(database)
+        self.dead_letters = DeadLetters(database, namespace)
         """Jobs that cannot go on."""
         self.queues = Queues(database)
         """Queues and their settings."""
@@ -44,17 +45,18 @@ class Admin:
 class AdminUsing:
     """The sync words on the caller's connection, in the caller's transaction."""
 
-    def __init__(self, conn: Connection, database: Database) -> None:
+    def __init__(self, conn: Connection, database: Database, namespace: str = "") -> None:
         """Borrow a connection.
 
         Args:
             conn: Stays the caller's.
             database: Whose schema it is.
+            namespace: The label of metrics.
         """
         driver = UsingConnection(conn)
         self.jobs = SyncJobs(database.blocks, driver)
         """Live jobs."""
-        self.dead_letters = SyncDeadLetters(database.blocks, driver)
+        self.dead_letters = SyncDeadLetters(database.blocks, driver, namespace)
         """Jobs that cannot go on."""
         self.queues = SyncQueues(database.blocks, driver)
         """Queues and their settings."""
@@ -69,17 +71,18 @@ class AdminUsing:
 class AsyncAdminUsing:
     """The awaited words on the caller's async connection, in the caller's transaction."""
 
-    def __init__(self, conn: AsyncConnection, database: Database) -> None:
+    def __init__(self, conn: AsyncConnection, database: Database, namespace: str = "") -> None:
         """Borrow a connection.
 
         Args:
             conn: Stays the caller's.
             database: Whose schema it is.
+            namespace: The label of metrics.
         """
         driver = UsingAsyncConnection(conn)
         self.jobs = AsyncJobs(database.blocks, driver)
         """Live jobs."""
-        self.dead_letters = AsyncDeadLetters(database.blocks, driver)
+        self.dead_letters = AsyncDeadLetters(database.blocks, driver, namespace)
         """Jobs that cannot go on."""
         self.queues = AsyncQueues(database.blocks, driver)
         """Queues and their settings."""

@@ -165,7 +165,7 @@ class App(Hooks, Crons, SyncMany, AsyncMany):
         # only programs that administrate pay for the import
         from tailrace.admin import Admin
 
-        return Admin(self.database)
+        return Admin(self.database, self.settings.namespace)
 
     @property
     def jobs(self) -> Jobs:

@@ -31,7 +31,7 @@ class AppUsing(SyncMany, WrongWord):
         # only programs that administrate pay for the import
         from tailrace.admin import AdminUsing
 
-        return AdminUsing(cast("Connection", self._conn), self._app.database)
+        return AdminUsing(cast("Connection", self._conn), self._app.database, self._app.settings.namespace)
 
     @property
     def jobs(self) -> SyncJobs:
@@ -71,7 +71,7 @@ class AsyncAppUsing(AsyncMany, WrongWord):
     def _admin(self) -> AsyncAdminUsing:
         from tailrace.admin import AsyncAdminUsing
 
-        return AsyncAdminUsing(cast("AsyncConnection", self._conn), self._app.database)
+        return AsyncAdminUsing(cast("AsyncConnection", self._conn), self._app.database, self._app.settings.namespace)
 
     @property
     def jobs(self) -> AsyncJobs:

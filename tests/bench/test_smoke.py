@@ -33,6 +33,13 @@ def test_a_quick_drain_runs_both_sides_and_prints_its_ratios_last() -> None:
     assert result["figures"]["worker_rss_mb"] > 10
 
 
+@pytest.mark.slow
+def test_quick_dead_letters_look_and_requeue() -> None:
+    result = run_bench("dead_letters", "--quick")
+    assert set(result["figures"]) == {"dead_page_worst_ms", "dead_stats_ms", "dead_requeue_per_s"}
+    assert all(value > 0 for value in (*result["figures"].values(), *result["ratios"].values()))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

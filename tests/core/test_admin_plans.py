@@ -27,8 +27,9 @@ def test_a_page_of_dead_letters_reads_few_blocks(database: RigDatabase, conn: Co
     if analyzed:
         conn.execute("vacuum analyze tailrace.dead_letter")
     statements = DeadLetterStatements(Database(url=SecretStr(database.dsn)).blocks)
-    for which, most in ((DeadLetterFilter(queue="q3"), 150), (DeadLetterFilter(), 1500), (DeadLetterFilter(state="all"), 1500)):
+    for which, most in ((DeadLetterFilter(queue="q3"), 250), (DeadLetterFilter(), 1500), (DeadLetterFilter(state="all"), 1500)):
         statement = statements.list(which)
+        conn.execute(statement.text.encode(), statement.params)  # the first call reads the catalogue
         rows = conn.execute(f"explain (analyze, buffers, costs off) {statement.text}".encode(), statement.params).fetchall()
         plan = "\n".join(text for (text,) in rows)
         hit = re.search(r"shared hit=(\d+)(?: read=(\d+))?", plan)

@@ -99,8 +99,8 @@ def test_wrong_arguments_never_reach_the_database(database: RigDatabase, place: 
             lambda: admin.dead_letters.list(failed_after=datetime(2030, 1, 1)),  # noqa: DTZ001
             lambda: admin.dead_letters.list(sort="x"),  # type: ignore[call-arg]
             lambda: admin.dead_letters.requeue([]),
-            lambda: admin.dead_letters.requeue(task="deliver"),
-            lambda: admin.dead_letters.requeue(1, dry_run=True),
+            lambda: admin.dead_letters.requeue(),
+            lambda: admin.dead_letters.requeue(1, dry_run=True),  # type: ignore[call-overload]
             lambda: admin.leases.release([]),
             lambda: admin.leases.list(limit=0),
             lambda: admin.queues.hold("q", seconds=-1),

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from tailrace.db import Database
 from tailrace.maintenance import AutoRequeue, run_once
-from tests.engine.letters import counted, letter, settings
+from tests.engine.aged_letters import counted, letter, settings
 from tests.engine.rows import Rows
 from tests.rig.servers import RigDatabase
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.engine.letters import settings
+from tests.engine.aged_letters import settings
 from tests.engine.rows import Rows
 
 HOUR: dict[str, Any] = {"history": {"retentionSeconds": 3600}}

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tailrace.db import Blocks
-from tests.engine.letters import DAY, letter, settings
+from tests.engine.aged_letters import DAY, letter, settings
 from tests.engine.rows import Rows
 from tests.rig.processes import RealProcess, StartProcess
 from tests.rig.servers import RigDatabase, Server

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from tailrace.db import Database
 from tailrace.maintenance import routines, run_once
-from tests.engine.letters import DAY, letter, settings
+from tests.engine.aged_letters import DAY, letter, settings
 from tests.engine.rows import Rows
 from tests.rig.servers import RigDatabase
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from tailrace.db import Database
 from tailrace.maintenance import Retention, RetentionConfig, run_once
-from tests.engine.letters import DAY, counted, letter, settings
+from tests.engine.aged_letters import DAY, counted, letter, settings
 from tests.engine.rows import Rows
 from tests.rig.servers import RigDatabase
 

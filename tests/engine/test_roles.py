@@ -32,8 +32,27 @@ CHANGE = [
     "select tailrace.run_schedule('q', 's')",
     "select tailrace.suspend_schedule('q', 's')",
     "select tailrace.resume_schedule('q', 's')",
+    "select tailrace.delete_dead_letter(1)",
+    "select tailrace.resolve_dead_letter(1)",
+    "select tailrace.note_dead_letter(1, 'x')",
+    "select tailrace.change_dead_letters_v1('delete', '{1}')",
+    "select tailrace.requeue_dead_letters('q')",
+    "select tailrace.delete_dead_letters('q')",
+    "select tailrace.resolve_dead_letters('q')",
+    "select tailrace.note_dead_letters('q', 'x')",
+    "select tailrace.add_dead_letter('q', 't', '{}')",
+    "select tailrace.stop_operation(1)",
 ]
 LOOK = ["select tailrace.queue_stats('q')", "select tailrace.dead_letter_stats()"]
+FIND = [
+    'select * from tailrace.find_dead_letters_v1(\'{"text": "x", "failed_after": "2026-01-01T00:00:00Z"}\', false, 5)',
+    "select tailrace.count_dead_letters_v1('{}')",
+    'select tailrace.count_dead_letters_v1(\'{"reason": "timeout"}\')',
+]
+BULK = [
+    "select tailrace.begin_operation_v1('requeue', '{}', '{}')",
+    "select tailrace.step_operation_v1(1, 5)",
+]
 VIEWS = ("jobs", "dead_letters", "leases", "workers", "queues", "schedules")
 TABLES = "select relname from pg_class where relnamespace = 'tailrace'::regnamespace and relkind in ('r', 'p')"
 
@@ -88,7 +107,8 @@ def test_a_reader_reads_and_changes_nothing(conn: Connection) -> None:
             assert table in VIEWS or not allowed(conn, f"delete from tailrace.{table}"), table
         for view in VIEWS:
             conn.execute(f"select * from tailrace.{view}".encode())
-        assert all(allowed(conn, statement) for statement in LOOK)
+        assert all(allowed(conn, statement) for statement in LOOK + FIND)
+        assert not [statement for statement in BULK if allowed(conn, statement)]
         assert not [statement for statement in ENQUEUE + CHANGE if allowed(conn, statement)]
         assert not allowed(conn, "update tailrace.job set priority = 1")
         assert not allowed(conn, "select tailrace.reap_v1(15)")
@@ -96,7 +116,7 @@ def test_a_reader_reads_and_changes_nothing(conn: Connection) -> None:
 
 def test_an_admin_may_do_every_operation(conn: Connection) -> None:
     with acting_as(conn, "tailrace_admin"):
-        assert not [statement for statement in ENQUEUE + CHANGE + LOOK if not allowed(conn, statement)]
+        assert not [statement for statement in ENQUEUE + CHANGE + LOOK + FIND + BULK if not allowed(conn, statement)]
         assert all(allowed(conn, f"select from tailrace.{view}") for view in VIEWS)
         assert allowed(conn, "select tailrace.release_leases_v1('{1}', true)")
         assert not allowed(conn, "delete from tailrace.audit"), "the audit is written, never erased"
@@ -202,6 +222,7 @@ def test_only_listed_functions_run_with_their_owners_rights(conn: Connection) ->
         "auto_requeue_v1",
         "history_v1",
         "job_result",
+        "keep_counts_of_dead_letters_v1",
     }
 
 

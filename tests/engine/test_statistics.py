@@ -79,20 +79,6 @@ def test_a_queue_row_that_somebody_holds_is_skipped(rows: Rows, other: Rows) -> 
     assert rows.value("select name from tailrace.queue where read_at is null") == "held"
 
 
-def test_a_count_that_took_long_is_not_repeated_at_once(rows: Rows) -> None:
-    """Counting millions must not take a share of the database: at most 2 % of the time."""
-    token, [ident] = rows.running()
-    rows.fail(ident, token, "permanent")
-    read(rows)
-    slow = "update tailrace.queue set reading = reading || jsonb_build_object('dead', 7, 'dead_count_seconds', 2.0)"
-    rows.conn.execute(slow)
-    read(rows)
-    assert reading(rows)["dead"] == 7
-    rows.conn.execute(slow[:-1] + ", 'dead_counted_at', clock_timestamp() - interval '101 s')")
-    read(rows)
-    assert reading(rows)["dead"] == 1
-
-
 def test_one_reader_at_a_time(rows: Rows, other: Rows) -> None:
     read(other)
     assert read(rows) == {"locked": True}

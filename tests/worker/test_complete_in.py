@@ -160,6 +160,7 @@ def test_a_requeued_job_is_resolved(till: Till) -> None:
     assert till.database.query("select state, resolution from tailrace.dead_letter") == [("resolved", "succeeded")]
     assert till.effects(job) == [1]
     assert worker.metric("tailrace_fenced_writes_total") == 0
+    eventually(lambda: worker.metric("tailrace_dead_letters_resolved_total", task="pay") == 1, what="the count")
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

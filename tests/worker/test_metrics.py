@@ -12,7 +12,7 @@ from tailrace import App
 from tailrace.names import metrics as names
 from tailrace_worker.bound import BoundTask, Histogram
 from tailrace_worker.metrics import State, registry
-from tests.engine.letters import letter
+from tests.engine.aged_letters import letter
 from tests.engine.rows import Rows
 from tests.rig.processes import StartWorker, WorkerProcess
 from tests.rig.waiting import eventually
@@ -160,6 +160,17 @@ def test_health_pages(worker_process: StartWorker, board: Board) -> None:
     eventually(lambda: worker.get("/readyz")[0] == 503, what="not ready while it drains")
     assert worker.get("/livez")[0] == 200
     assert worker.metric("tailrace_worker_draining", queue="work") == 1
+
+
+def test_a_requeued_job_that_succeeds_counts_as_resolved(worker_process: StartWorker, board: Board) -> None:
+    """BF-23, BF-33: once for each, by the worker in which it succeeded."""
+    for _ in range(3):
+        board.value("select tailrace.add_dead_letter('work', 'mark', '{}')")
+    board.conn.execute("select * from tailrace.requeue_dead_letters('work', '{\"max_jobs\": 2}')")
+    worker = worker_process(APP).wait_ready()
+    board.wait_gone()
+    eventually(lambda: worker.metric("tailrace_dead_letters_resolved_total", queue="work", task="mark") == 2, what="the count")
+    assert worker.metric("tailrace_jobs_completed_total", task="mark") == 2
 
 
 def test_the_reading_of_the_dead_letters_is_exported(worker_process: StartWorker, board: Board) -> None:

@@ -57,6 +57,7 @@ class BoundTask:
     Attributes:
         parse: From JSON text to arguments; raises the validation library's error (`Task.parse` explains it).
         at_first: Successes at the first attempt; later ones are in `runs`.
+        resolved: Successes of jobs that had come back from the dead letters.
         limit: Seconds a run may take when the job has no timeout of its own; infinity for none.
         policy: The backoff when the job has none of its own, as the column keeps it; None for the default.
         max_interruptions: How often its runs may be given back uncharged; None for the default.
@@ -84,6 +85,7 @@ class BoundTask:
         "name",
         "parse",
         "policy",
+        "resolved",
         "retries",
         "runs",
         "succeeded",
@@ -107,7 +109,7 @@ class BoundTask:
         self.limit = DEFAULT_TIMEOUT_SECONDS
         self.policy: Mapping[str, Any] | None = None
         self.max_interruptions: int | None = None
-        self.first = self.retries = self.completed = self.at_first = self.after_completion = 0
+        self.first = self.retries = self.completed = self.at_first = self.after_completion = self.resolved = 0
         self.failed: dict[tuple[str, bool], int] = {}
         self.dead: dict[str, int] = {}
         self.durations = {o: Histogram(DURATION_BOUNDS) for o in ("success", "failure", "interrupted", "snoozed")}

@@ -16,7 +16,22 @@ from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace.results import plain_result
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ATTEMPT, EXPIRED, EXTRA, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, SPENT, TASK, TOKEN, Row
+from tailrace_worker.claim import (
+    ATTEMPT,
+    EXPIRED,
+    EXTRA,
+    GROUPED,
+    ID,
+    KEYED,
+    LAST,
+    MARK,
+    PAYLOAD,
+    REQUEUED,
+    SPENT,
+    TASK,
+    TOKEN,
+    Row,
+)
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
 from tailrace_worker.finish import Outcome
@@ -39,10 +54,13 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
     row = _row(slot)
     mark = row[MARK] & ~(LAST | GROUPED)
     _measure(lanes, slot, task, "success")
+    requeued = bool(row[MARK] & REQUEUED)
     if slot.completed:
-        _put(lanes, slot, _uncommitted(lanes, task, row), raised=False, urgent=bool(row[MARK] & LAST))
+        made = {**_uncommitted(lanes, task, row), "requeued": requeued}
+        _put(lanes, slot, made, raised=False, urgent=bool(row[MARK] & LAST))
     elif task.keeps is not None:
-        made = outcome(row[ID], row[TOKEN], "success", task=row[TASK], keep=task.keeps, result=_result(slot, task, row))
+        kept = {"keep": task.keeps, "result": _result(slot, task, row), "requeued": requeued}
+        made = outcome(row[ID], row[TOKEN], "success", task=row[TASK], **kept)
         lanes.outbox.add(made, urgent=slot.reason is not None)
     elif slot.reason is None and mark == KEYED:
         lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], keyed=None if lanes.outbox.history else True))
@@ -51,7 +69,7 @@ def succeeded(lanes: Lanes, slot: Slot, task: BoundTask) -> None:
         lanes.outbox.succeeded(row[ID], row[TOKEN])
         return
     else:
-        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK]), urgent=True)
+        lanes.outbox.add(outcome(row[ID], row[TOKEN], "success", task=row[TASK], requeued=requeued), urgent=True)
     lanes.want.set()
 
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tailrace.dead_counters import METRICS, MORE_LABELS, counted
 from tailrace.names import metrics as names
 from tailrace.names.metrics import Metric, priority_band
 from tailrace_worker.bound import BoundTask, Histogram
@@ -118,6 +119,8 @@ class WorkerCollector(Collector):
                     dead[key] = dead.get(key, 0) + n
         for (queue, label, reason), n in dead.items():
             board.add(names.DEAD_ADDED, (state.namespace, queue, label, reason), n)
+        for (verb, queue, label), n in counted().items():
+            board.add(METRICS[verb], (state.namespace, queue, label, *MORE_LABELS.get(verb, ())), n)
         for (queue, result), n in list(state.dead_hooks.items()):
             board.add(names.DEAD_HOOKS, (state.namespace, queue, result), n)
         _operations(board, state)
@@ -185,6 +188,8 @@ def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
         board.add(names.JOBS_CLAIMED, (*labels, "retry"), task.retries)
         board.add(names.JOBS_COMPLETED, labels, task.completed)
         board.add(names.AFTER_COMPLETION, labels, task.after_completion)
+        if task.resolved:
+            board.add(names.DEAD_RESOLVED, labels, task.resolved)
         for (kind, final), n in list(task.failed.items()):
             board.add(names.JOBS_FAILED, (*labels, kind, str(final).lower()), n)
         for outcome, durations in task.durations.items():

@@ -73,6 +73,7 @@ def _completed(lanes: Lanes, sent: Outcome) -> None:
     if task is None:
         return
     task.completed += 1
+    task.resolved += bool(sent.get("requeued"))
     if sent["raised"]:
         task.after_completion += 1
         fields = {"event": Event.ERROR_AFTER_COMPLETION, "job_id": sent["id"], "queue": lanes.queue, "task": task.name}
@@ -119,6 +120,7 @@ def _count(lanes: Lanes, sent: Outcome, result: str) -> None:
         return
     if result == "succeeded":
         task.completed += 1
+        task.resolved += bool(sent.get("requeued"))
         return
     label = sent.get("error_type")
     final = result in _ENDED

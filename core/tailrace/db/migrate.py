@@ -1,6 +1,7 @@
 """Migrations: apply what is missing, one migrator at a time, each step in its own transaction.
 
-A step gives up its wait for locks after two seconds and tries again, so that it never queues an application behind it.
+A step gives up its wait for locks after two seconds and tries again, so that it never queues an application behind it; one
+that repairs rows before it makes a unique index is tried again too when rows of the wrong kind came in meanwhile.
 `migration_files` reads the steps; workers and the command line call `check` and `migrate`.
 """
 
@@ -150,7 +151,9 @@ def _apply(conn: Connection, place: Database, step: Migration, *, deadline: floa
         attempt += 1
         try:
             done = _apply_concurrently(conn, place, step) if step.is_concurrent else _apply_at_once(conn, place, step)
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as exc:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as exc:
+            if isinstance(exc, psycopg.errors.UniqueViolation) and not step.repairs:
+                raise _failed(exc, place, step) from exc
             pause = min(_PAUSE_SECONDS * attempt, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.5)
             if time.monotonic() + pause > deadline:
                 raise Conflict(

@@ -21,6 +21,11 @@ __all__ = ["MIGRATIONS", "Migration", "load"]
 _FILE: Final = re.compile(r"(\d{4})_(\w+)\.sql")
 _CONCURRENTLY: Final = re.compile(r"^-- concurrently[ \t]*$", re.MULTILINE)
 _MIN_WORKER: Final = re.compile(r"^-- min_worker: (\d+(?:\.\d+)*)[ \t]*$", re.MULTILINE)
+_REPAIRS: Final = re.compile(r"^-- repairs: (\w+) by (\w+)[ \t]*$", re.MULTILINE)
+_UNIQUE: Final = re.compile(
+    r"create\s+unique\s+index\s+(?:concurrently\s+)?(?:if\s+not\s+exists\s+)?(\w+)\s+on\s+tailrace\.(\w+)", re.IGNORECASE
+)
+_TABLE: Final = re.compile(r"create\s+(?:unlogged\s+)?table\s+(?:if\s+not\s+exists\s+)?tailrace\.(\w+)", re.IGNORECASE)
 _INDEX: Final = re.compile(r"create\s+(?:unique\s+)?index\s+concurrently\s+if\s+not\s+exists\s+(\w+)", re.IGNORECASE)
 
 
@@ -53,6 +58,24 @@ class Migration:
         """The oldest worker that can live with this step, from the header `-- min_worker: 1.2`; None if any can."""
         match = _MIN_WORKER.search(self.text)
         return None if match is None else match[1]
+
+    @cached_property
+    def repairs(self) -> dict[str, str]:
+        """The functions that repair rows, by table, from headers `-- repairs: dead_letter by merge_duplicates_v1`."""
+        return dict(_REPAIRS.findall(self.text))
+
+    def unrepaired(self) -> list[str]:
+        """The unique indexes on older tables before which the step does not call the repair that its header names."""
+        own = set(_TABLE.findall(self.text))
+        found = []
+        for match in _UNIQUE.finditer(self.text):
+            name, table = match.groups()
+            repair = self.repairs.get(table)
+            if table not in own and (
+                repair is None or not re.search(rf"select\s+tailrace\.{repair}\(", self.text[: match.start()])
+            ):
+                found.append(name)
+        return found
 
     @cached_property
     def is_concurrent(self) -> bool:
@@ -89,7 +112,7 @@ def load(folder: Traversable) -> tuple[Migration, ...]:
         folder: Holds files such as 0001_tables.sql; other files are left alone.
 
     Raises:
-        ValueError: Two files have the same number.
+        ValueError: Two files have the same number, or one makes a unique index over rows that it does not repair first.
     """
     found: dict[int, Migration] = {}
     for entry in folder.iterdir():
@@ -99,7 +122,11 @@ def load(folder: Traversable) -> tuple[Migration, ...]:
         version = int(match[1])
         if version in found:
             raise ValueError(f"two migrations have the number {version}: {found[version].name}, {match[2]}")
-        found[version] = Migration(version, match[2], entry.read_text(encoding="utf-8"))
+        step = found[version] = Migration(version, match[2], entry.read_text(encoding="utf-8"))
+        if step.unrepaired():
+            raise ValueError(
+                f"{step.label}: {', '.join(step.unrepaired())} may meet rows that it refuses; add `-- repairs: TABLE by FUNCTION`"
+            )
     return tuple(found[version] for version in sorted(found))
 
 

@@ -9,13 +9,36 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-__all__ = ["DEAD_LETTER_STATES", "REASONS", "DeadLetter", "DeadLetterInfo", "DeadLetterStats", "TaskCount"]
+__all__ = [
+    "DEAD_LETTER_STATES",
+    "ERROR_TYPES",
+    "REASONS",
+    "BulkChange",
+    "DeadLetter",
+    "DeadLetterInfo",
+    "DeadLetterStats",
+    "Problem",
+    "TaskCount",
+]
 
 DEAD_LETTER_STATES: Final = ("dead", "requeued", "resolved")
 """dead = waits for somebody; requeued = its job lives again; resolved = dealt with."""
 
 REASONS: Final = ("max_attempts", "permanent", "timeout", "lease_expired", "interrupted", "manual")
 """Why a job is here."""
+
+ERROR_TYPES: Final = (
+    "timeout",
+    "network",
+    "not_found",
+    "unauthorized",
+    "forbidden",
+    "validation",
+    "rate_limit",
+    "unavailable",
+    "unknown",
+)
+"""The kinds of errors."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +144,7 @@ class DeadLetterStats:
     average_attempts: float
     """Charged runs of a dead one on average; 0 when there is none."""
     total_requeued: int
-    """How often any of them was put back."""
+    """How often the dead ones were put back before."""
     oldest_failure: datetime | None
     """The oldest failed_at of the dead."""
     newest_failure: datetime | None
@@ -132,3 +155,41 @@ class DeadLetterStats:
     """In state requeued."""
     resolved: int
     """In state resolved."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A dead letter that a change of many did not change."""
+
+    job_id: int
+    """Its job."""
+    outcome: str
+    """conflict: its state or a live job does not allow it; busy: somebody else was changing it; failed: the row was refused."""
+    detail: str
+    """What exactly."""
+
+
+@dataclass(frozen=True)
+class BulkChange:
+    """What a change of many dead letters did, or did so far."""
+
+    verb: str
+    """requeue, delete, resolve or note."""
+    done: int
+    """How many were changed; with dry_run how many would be looked at."""
+    failed: int
+    """How many could not be."""
+    problems: tuple[Problem, ...]
+    """The first thousand of those that could not be changed."""
+    finished: bool
+    """Whether nothing of it is left."""
+    dry_run: bool = False
+    """Nothing was changed."""
+    tasks: tuple[TaskCount, ...] = ()
+    """The ten tasks with the most of them, with dry_run."""
+    operation: int | None = None
+    """Its number in table `operation`; None with dry_run."""
+    as_of: datetime | None = None
+    """When the set was fixed: what died later is not in it."""
+    resumed: bool = False
+    """It went on with a change that had been broken off."""

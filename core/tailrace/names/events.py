@@ -23,6 +23,19 @@ class Event(StrEnum):
     MIGRATION_LOCKED = "migration_locked"
     """Another migrator is at work in this schema; we wait for it; field: schema."""
 
+    # ---- dead letters ------------------------------------------------------------------------------------------------
+    DEAD_LETTERS_REQUEUED = "dead_letters_requeued"
+    """Somebody put dead letters back; fields: queue, task, jobs."""
+
+    DEAD_LETTERS_DELETED = "dead_letters_deleted"
+    """Somebody deleted dead letters; fields: queue, task, jobs."""
+
+    DEAD_LETTERS_RESOLVED = "dead_letters_resolved"
+    """Somebody said that dead letters are dealt with; fields: queue, task, jobs."""
+
+    DEAD_LETTER_ADDED = "dead_letter_added"
+    """Somebody added one by hand; fields: queue, task, jobs."""
+
     # ---- worker ------------------------------------------------------------------------------------------------------
     WORKER_STARTING = "worker_starting"
     """A worker process begins; fields: worker_id, queues, slots."""

@@ -85,6 +85,16 @@ HANDED_BACK: Final = Metric(
 DEAD_ADDED: Final = Metric(
     "tailrace_dead_letters_added_total", "counter", (*_TASK, "reason"), "Jobs moved to the dead letters by this process."
 )
+DEAD_REQUEUED: Final = Metric(
+    "tailrace_dead_letters_requeued_total", "counter", _TASK, "Dead letters put back by this process, one job each."
+)
+DEAD_DELETED: Final = Metric("tailrace_dead_letters_deleted_total", "counter", _TASK, "Dead letters deleted by this process.")
+DEAD_RESOLVED: Final = Metric(
+    "tailrace_dead_letters_resolved_total",
+    "counter",
+    _TASK,
+    "Dead letters resolved by this process: their job succeeded here, or somebody said so.",
+)
 DEAD_HOOKS: Final = Metric(
     "tailrace_dead_letter_hooks_total",
     "counter",
@@ -120,12 +130,6 @@ MAINTENANCE_LAST_SUCCESS: Final = Metric(
 )
 ORPHANED_JOBS: Final = Metric(
     "tailrace_orphaned_jobs_total", "counter", (), "Jobs with a token and without a lease, found by the audit of this process."
-)
-DEAD_REQUEUED: Final = Metric(
-    "tailrace_dead_letters_requeued_total", "counter", _TASK, "Dead letters that came back as jobs by this process."
-)
-DEAD_DELETED: Final = Metric(
-    "tailrace_dead_letters_deleted_total", "counter", _TASK, "Dead letters that were deleted by this process."
 )
 LEASES_RECLAIMED: Final = Metric(
     "tailrace_leases_reclaimed_total", "counter", (*_QUEUE, "result", "evidence"), "Jobs of dead workers that were taken over."

@@ -162,8 +162,6 @@ create table tailrace.dead_letter (
   worker            text,
   created_at        timestamptz not null
 );
-create unique index dead_letter_key on tailrace.dead_letter (tenant, queue, task, key) where key is not null and state = 'dead';
-create index dead_letter_page on tailrace.dead_letter (queue, failed_at desc, job_id desc) where state = 'dead';
 create index dead_letter_all on tailrace.dead_letter (queue, state, failed_at, job_id);
 
 create table tailrace.queue (
@@ -253,6 +251,7 @@ create table tailrace.operation (
   id             bigint generated always as identity primary key,
   verb           text not null,
   filter         jsonb not null,
+  options        jsonb not null default '{}',
   as_of          timestamptz not null,
   done           bigint not null default 0,
   failed         bigint not null default 0,

@@ -134,12 +134,11 @@ return case when error is null then errors
             when jsonb_array_length(errors) >= 10 then jsonb_path_query_array(errors, '$[last - 8 to last]') || jsonb_build_array(error)
             else errors || jsonb_build_array(error) end;
 
--- A dead letter's history with one more event, the newest hundred.
+-- A dead letter's history with one more event, the newest hundred. Inlined, like the one above.
 create function tailrace.with_event_v1(history jsonb, event jsonb) returns jsonb
-language sql stable parallel safe set search_path = pg_catalog, pg_temp as $$
-  select case when jsonb_array_length(history) >= 100 then jsonb_path_query_array(history, '$[last - 98 to last]')
-              else history end || jsonb_build_array(event)
-$$;
+language sql stable parallel safe
+return case when jsonb_array_length(history) >= 100 then jsonb_path_query_array(history, '$[last - 98 to last]')
+            else history end || jsonb_build_array(event);
 
 -- Which of these jobs must not end now: they hold a key whose successor somebody else has locked. The other successors stay
 -- locked by us until the end of the transaction.
@@ -244,9 +243,9 @@ begin
                     where x.result = 'dead' or (x.requeues > 0 and x.result in ('succeeded', 'dropped', 'cancelled', 'expired', 'replaced')));
   if cardinality(v_letter) > 0 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) order by d.job_id for update skip locked);
-    -- Conditions below are put so that no other index offers itself: one that has the id in it (hence `reason`), or a
+    -- Conditions below are put so that no other index offers itself: one that has the id in it (hence `priority`), or a
     -- partial one (hence no `state = 'dead'` and no `key is not null`).
-    v_busy := v_busy || array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.reason is not null
+    v_busy := v_busy || array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_letter) and d.priority is not null
                               except select h from unnest(v_held) h);
     if exists (select from tailrace.job j where j.id = any (v_letter) and coalesce(j.key, '') <> '') then
       select array_agg(o.newer), array_agg(o.older) into v_newer, v_older

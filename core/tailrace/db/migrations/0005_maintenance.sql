@@ -383,11 +383,10 @@ begin
   return jsonb_build_object('restored', cardinality(v_restored), 'skipped', cardinality(v_found) - cardinality(v_held));
 end $$;
 
--- One reading of every queue, published in the queue's row: {"dead", "requeued", "resolved", "oldest_dead_at",
--- "dead_counted_at", "dead_count_seconds", "running", "leases", "workers"}; times are ISO 8601 in UTC.
--- Makes the row of queues that have jobs or dead letters and no row, and folds the counts of ends into `total`.
--- A count of dead letters that took long is repeated only after fifty times as long, so that it costs at most 2 % of the time.
--- For one queue only its reading is published; counts are folded by a run for all.
+-- One reading of every queue, published in the queue's row: {"dead", "requeued", "resolved", "oldest_dead_at", "running",
+-- "leases", "workers"}; times are ISO 8601 in UTC.
+-- Makes the row of queues that have jobs or dead letters and no row, and folds the counts of ends into `total` and those of
+-- dead letters into theirs. For one queue only its reading is published; counts are folded by a run for all.
 -- Returns {"queues", "created", "folded", "more": whether counts are left to fold, "skipped": queue rows that were locked}.
 create function tailrace.statistics_v1(fold int default 20000, queue text default null) returns jsonb
 language plpgsql volatile
@@ -399,6 +398,8 @@ declare
   v_now     timestamptz := clock_timestamp();
   v_created int := 0;
   v_folded  int;
+  v_letters int;
+  v_more    boolean;
   v_queue   record;
   v_count   jsonb;
   v_read    int := 0;
@@ -414,6 +415,9 @@ begin
   folded as (insert into tailrace.total as o (queue, task, what, n) select s.queue, s.task, s.what, s.n from sums s order by 1, 2, 3
              on conflict (queue, task, what) do update set n = o.n + excluded.n)
   select coalesce(sum(s.of_rows), 0) into v_folded from sums s;
+  v_more := v_folded = fold;
+  v_letters := tailrace.fold_dead_letters_v1(fold);
+  v_more := v_more or v_letters = fold;
 
   begin
     insert into tailrace.queue (name) select n.name from tailrace.queue_names_v1() n(name)
@@ -423,9 +427,9 @@ begin
     null;
   end;
   v_all := (select count(*) from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue);
-  for v_queue in select q.name, q.reading from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue
+  for v_queue in select q.name from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue
                  order by q.name for no key update skip locked loop
-    v_count := tailrace.dead_counts_v1(v_queue.name, v_queue.reading);
+    v_count := tailrace.dead_counts_v1(v_queue.name);
     update tailrace.queue q
       set read_at = clock_timestamp(),
           reading = v_count || jsonb_build_object(
@@ -437,7 +441,7 @@ begin
     v_read := v_read + 1;
   end loop;
   perform tailrace.end_routine_v1('statistics', coalesce(statistics_v1.queue, ''));
-  return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_folded = fold, 'skipped', v_all - v_read);
+  return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_more, 'skipped', v_all - v_read);
 end $$;
 
 -- Names of queues that have jobs or dead letters and no row: one index entry per queue is read.
@@ -470,29 +474,20 @@ as $$
   where n.name is not null and not exists (select from tailrace.queue q where q.name = n.name)
 $$;
 
--- The counts of one queue's dead letters, or those of the last reading where counting again would cost too much.
-create function tailrace.dead_counts_v1(queue text, last jsonb) returns jsonb
+-- The counts of one queue's dead letters, which triggers keep, and the oldest of the dead.
+create function tailrace.dead_counts_v1(queue text) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
 set enable_seqscan = off set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_variable
-declare
-  v_now    timestamptz := clock_timestamp();
-  v_cost   double precision := tailrace.setting_number_v1(last, 'dead_count_seconds', 0);
-  v_counts jsonb;
-  v_oldest timestamptz;
 begin
-  v_oldest := (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.state = 'dead' order by d.failed_at limit 1);
-  if v_cost > 0.02 and last ->> 'dead_counted_at' is not null
-     and (last ->> 'dead_counted_at')::timestamptz between v_now - 50 * v_cost * interval '1 second' and v_now then
-    return last || jsonb_build_object('oldest_dead_at', v_oldest);
-  end if;
-  select jsonb_build_object('dead', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'dead'),
-    'requeued', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'requeued'),
-    'resolved', (select count(*) from tailrace.dead_letter d where d.queue = queue and d.state = 'resolved')) into v_counts;
-  return v_counts || jsonb_build_object('oldest_dead_at', v_oldest, 'dead_counted_at', v_now,
-    'dead_count_seconds', round(extract(epoch from clock_timestamp() - v_now)::numeric, 4));
+  return (select jsonb_build_object(
+      'dead', coalesce(sum(c.n) filter (where c.state = 'dead'), 0), 'requeued', coalesce(sum(c.n) filter (where c.state = 'requeued'), 0),
+      'resolved', coalesce(sum(c.n) filter (where c.state = 'resolved'), 0))
+    from tailrace.dead_letter_counts_v1(queue) c)
+    || jsonb_build_object('oldest_dead_at', (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.state = 'dead'
+                                             order by d.failed_at limit 1));
 end $$;
 
 -- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease,

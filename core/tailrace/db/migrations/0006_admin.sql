@@ -378,111 +378,13 @@ begin
            min(s.run_at) filter (where s.state in ('scheduled', 'retrying')) as due
     from stated s
   ), letters as (
-    select count(*) as dead, min(d.failed_at) as since from tailrace.dead_letter d
-    where d.queue = queue_stats.queue and d.state = 'dead'
+    select coalesce((select sum(c.n)::bigint from tailrace.dead_letter_counts_v1(queue_stats.queue) c where c.state = 'dead'), 0) as dead,
+           (select d.failed_at from tailrace.dead_letter d where d.queue = queue_stats.queue and d.state = 'dead'
+            order by d.failed_at limit 1) as since
   )
   select l.ready, l.scheduled, l.retrying, l.blocked, l.held, l.unclaimable, l.running, l.stale, l.total,
          coalesce(greatest(extract(epoch from v_now - l.since), 0), 0)::double precision,
          extract(epoch from l.due - v_now)::double precision, d.dead,
          coalesce(greatest(extract(epoch from v_now - d.since), 0), 0)::double precision, v_now
   from live l cross join letters d;
-end $$;
-
--- ---- dead letters -----------------------------------------------------------------------------------------------------
--- One row; null means all queues. All but the last two counts are of state dead. `tasks`: the ten with the most.
-create function tailrace.dead_letter_stats(queue text default null) returns table (
-  dead bigint, tasks bigint, queues bigint, average_attempts double precision, requeues bigint, oldest timestamptz,
-  newest timestamptz, by_task jsonb, requeued bigint, resolved bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  with d as (
-    select x.queue, x.task, x.state, count(*) as n, sum(x.total_attempts) as attempts, sum(x.requeued_count) as requeues,
-           min(x.failed_at) as oldest, max(x.failed_at) as newest
-    from tailrace.dead_letter x where dead_letter_stats.queue is null or x.queue = dead_letter_stats.queue
-    group by x.queue, x.task, x.state
-  ), top as (
-    select t.task, t.n from (select d.task, sum(d.n) as n from d where d.state = 'dead' group by d.task) t order by t.n desc, t.task limit 10
-  )
-  select coalesce(sum(d.n) filter (where d.state = 'dead'), 0)::bigint,
-         count(distinct d.task) filter (where d.state = 'dead'),
-         count(distinct d.queue) filter (where d.state = 'dead'),
-         coalesce(sum(d.attempts) filter (where d.state = 'dead') / nullif(sum(d.n) filter (where d.state = 'dead'), 0), 0)::double precision,
-         coalesce(sum(d.requeues), 0)::bigint,
-         min(d.oldest) filter (where d.state = 'dead'), max(d.newest) filter (where d.state = 'dead'),
-         (select coalesce(jsonb_agg(jsonb_build_object('task', t.task, 'dead', t.n) order by t.n desc, t.task), '[]') from top t),
-         coalesce(sum(d.n) filter (where d.state = 'requeued'), 0)::bigint,
-         coalesce(sum(d.n) filter (where d.state = 'resolved'), 0)::bigint
-  from d;
-end $$;
-
--- Make way for a requeued job whose key a live job holds: refused, unless forced and the holder still waits. Returns what
--- the history keeps of the holder.
-create function tailrace.replace_holder_v1(letter tailrace.dead_letter, force boolean) returns jsonb
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_holder tailrace.job;
-begin
-  select j.* into v_holder from tailrace.job j
-    where j.tenant = letter.tenant and j.queue = letter.queue and j.task = letter.task and j.key = letter.key and j.key_slot = 0;
-  if not found then
-    return null;
-  end if;
-  if v_holder.token is not null or not coalesce(force, false) then
-    perform tailrace.refuse_v1('TR004', 'key', format('job %s holds the key and %s', v_holder.id,
-                                                      case when v_holder.token is null then 'waits' else 'runs' end),
-                               case when v_holder.token is null then 'Force replaces it; its payload goes to the history'
-                                    else 'Wait for its end, or cancel it' end);
-  end if;
-  if tailrace.end_waiting_v1(array[v_holder.id], 'replaced') = 0 then
-    return null;
-  end if;
-  return jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload);
-end $$;
-
-create function tailrace.requeue_dead_letter(job_id bigint, force boolean default false) returns text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-declare
-  d          tailrace.dead_letter;
-  v_now      timestamptz := clock_timestamp();
-  v_replaced jsonb;
-  v_new      bigint;
-begin
-  select x.* into d from tailrace.dead_letter x where x.job_id = requeue_dead_letter.job_id for update;
-  if not found then
-    perform tailrace.refuse_v1('TR003', 'job_id', format('there is no dead letter %s', requeue_dead_letter.job_id),
-                               'Look at the list of dead letters');
-  elsif d.state <> 'dead' then
-    perform tailrace.refuse_v1('TR004', 'job_id', format('dead letter %s is %s', d.job_id, d.state),
-                               case d.state when 'requeued' then 'Its job lives; wait for its end' else 'It needs no requeue' end);
-  end if;
-  -- First, since a forced holder that was requeued itself goes back to the dead letters under the same key.
-  update tailrace.dead_letter x set state = 'requeued', requeued_count = x.requeued_count + 1, last_requeued_at = v_now
-    where x.job_id = d.job_id;
-  delete from tailrace.cancel_request c where c.job_id = d.job_id;   -- of its life before
-  for i in 1 .. 5 loop
-    insert into tailrace.job (id, tenant, queue, task, payload, priority, run_at, max_attempts, key, serial_group, timeout, backoff, trace,
-                              meta, saved, errors, requeues, created_at)
-      overriding system value
-      values (d.job_id, d.tenant, d.queue, d.task, d.payload, d.priority, v_now, d.max_attempts, d.key, d.serial_group, d.timeout,
-              d.backoff, d.trace, d.meta, d.saved, nullif(d.errors, '[]'), d.requeued_count + 1, d.created_at)
-      on conflict do nothing returning id into v_new;
-    exit when v_new is not null;
-    v_replaced := coalesce(tailrace.replace_holder_v1(d, requeue_dead_letter.force), v_replaced);
-  end loop;
-  if v_new is null then
-    perform tailrace.refuse_v1('TR004', 'job_id', format('a live job has the number or the key of dead letter %s', d.job_id),
-                               'Look at the job, then try again');
-  end if;
-  update tailrace.dead_letter x
-    set history = tailrace.with_event_v1(x.history, jsonb_strip_nulls(jsonb_build_object(
-          'at', v_now, 'event', 'requeued', 'by', session_user, 'replaced', v_replaced)))
-    where x.job_id = d.job_id;
-  insert into tailrace.tally (queue, task, what, n) values (d.queue, d.task, 'requeued', 1);
-  perform tailrace.audit_v1('requeue', jsonb_strip_nulls(jsonb_build_object('job_id', d.job_id::text, 'replaced', v_replaced -> 'id')), 1);
-  perform tailrace.wake_v1(d.queue);
-  return 'requeued';
 end $$;

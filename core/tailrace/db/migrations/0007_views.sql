@@ -276,6 +276,7 @@ comment on table tailrace.operation is 'Bulk changes that can be taken up again.
 comment on column tailrace.operation.id is 'its number';
 comment on column tailrace.operation.verb is 'what is done';
 comment on column tailrace.operation.filter is 'to which rows';
+comment on column tailrace.operation.options is 'how';
 comment on column tailrace.operation.as_of is 'only to rows that were there then';
 comment on column tailrace.operation.done is 'rows changed so far';
 comment on column tailrace.operation.failed is 'rows that could not be changed';
@@ -328,7 +329,5 @@ comment on function tailrace.resume_queue(text) is 'End a hold; returns whether 
 comment on function tailrace.apply_queue(text, jsonb, text) is 'Store the settings of a queue for a manager (cli or controller); returns created, changed or unchanged.';
 comment on function tailrace.purge_queue(text, boolean, bigint) is 'Cancel the waiting jobs of a queue; refused while live workers serve it unless forced; returns how many.';
 comment on function tailrace.queue_stats(text) is 'Live counts of a queue by state, and its ages in seconds.';
-comment on function tailrace.dead_letter_stats(text) is 'Counts of the dead letters of a queue, or of all.';
-comment on function tailrace.requeue_dead_letter(bigint, boolean) is 'Put a dead letter''s job back under its number; force replaces a waiting holder of its key.';
 comment on function tailrace.enqueue(text, text, jsonb, jsonb) is 'Add a job in the caller''s transaction: queue, task, payload, options. Outcomes: created; replaced; skipped or in_progress, which changed nothing and give the number of the holder of the key. Mode after keeps one successor while the holder runs.';
 comment on function tailrace.enqueue_many(jsonb) is 'Add many jobs: an array of objects with queue, task, payload and the options of enqueue. `ord` counts the input from 1.';

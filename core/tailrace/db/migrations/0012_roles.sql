@@ -19,7 +19,11 @@ declare
   v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1,complete_v1,job_result}';
   v_upkeep   text[] := '{retain_v1,auto_requeue_v1,history_v1}';
   v_look     text[] := '{queue_stats,dead_letter_stats,job_result}';
-  v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue,requeue_dead_letter}';
+  v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue}'::text[]
+    || '{requeue_dead_letter,delete_dead_letter,resolve_dead_letter,note_dead_letter,add_dead_letter,change_dead_letters_v1}'::text[]
+    || '{requeue_dead_letters,delete_dead_letters,resolve_dead_letters,note_dead_letters,stop_operation}'::text[];
+  v_find     text[] := '{find_dead_letters_v1,dead_letter_filter_v1,filter_time_v1,dead_letter_conditions_v1,refuse_v1}'::text[]
+    || '{count_dead_letters_v1,dead_letter_counts_v1,given_v1,schema_v1}'::text[];
   v_times    text[] := '{run_schedule,suspend_schedule,resume_schedule}';
 begin
   return query select r.r, format('grant usage on schema %I to %I', v_name, r.r)
@@ -32,7 +36,7 @@ begin
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
     ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
-    ('tailrace_reader', p.proname = any (v_look || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
+    ('tailrace_reader', p.proname = any (v_look || v_find || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
   order by r.r, p.proname, 2;
 
@@ -49,6 +53,8 @@ begin
     ('tailrace_worker', 'select, insert, update', 'total'),
     ('tailrace_worker', 'select, insert, update', 'dead_letter'),
     ('tailrace_worker', 'select', 'dead_letters'),
+    ('tailrace_worker', 'select, insert, update', 'dead_letter_count'),
+    ('tailrace_worker', 'select, delete', 'dead_letter_change'),
     ('tailrace_worker', 'select, update, delete', 'cancel_request'),
     ('tailrace_worker', 'select, insert, update (reading, read_at, limits_sure)', 'queue'),
     ('tailrace_worker', 'select, insert, update, delete', 'limit_slot'),
