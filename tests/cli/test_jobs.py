@@ -19,6 +19,7 @@ def test_an_empty_list_says_so_and_is_an_empty_array(cli: Cli) -> None:
 
 
 def test_ids_are_exact_strings_in_json(cli: Cli, rows: Rows) -> None:
+    """e5."""
     rows.conn.execute(
         "insert into tailrace.job (id, queue, task, payload) overriding system value values (%s, 'q', 't', %s)",
         [BEYOND_DOUBLE, json.dumps({"id": 7, "deep": {"id": BEYOND_DOUBLE}})],
