@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.rig import cases
+from tests.rig.pitfalls import README
 
 
 def test_all_of_the_groups_that_are_due_are_tried_or_explained() -> None:
@@ -21,5 +22,5 @@ def test_each_case_says_what_must_hold_and_where_it_was_seen() -> None:
 
 
 def test_the_table_is_current() -> None:
-    readme = cases.README.read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
     assert readme == cases.with_table(readme), "write it anew with: make docs"
