@@ -86,6 +86,7 @@ docs: setup ## write the generated pages anew
 	$(PY) -m docs.generate
 	$(PY) -m docs.generate
 	$(PY) -m tests.rig.pitfalls
+	$(PY) -m tests.rig.cases
 
 requirements: ## pin all packages anew (needs uv)
 	@{ sed -n '/^#/p' requirements/dev.txt; \

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tailrace.db import Connection, Database, Statement, run
+from tailrace.db import Connection, Database, Statement, is_pooled, run
 from tailrace.db.versions import REQUIRED, check, schema_version
 from tailrace.errors import SchemaTooNew, SchemaTooOld
 
@@ -58,6 +58,19 @@ class Patient:
             params: Its values.
         """
         return run(self.conn, Statement(self.database.blocks[f"doctor.{block}"], params, lambda rows: rows))
+
+
+def pooler(patient: Patient) -> Finding | None:
+    """Where the connection goes through a pooler, there is a direct way for what a pooler cannot carry."""
+    if not is_pooled(patient.conn):
+        return None
+    if patient.database.knows_direct:
+        return Finding("pooler", "ok", "one is in between; heartbeats, LISTEN and migrations go the direct way")
+    remedy = (
+        "Set TAILRACE_DIRECT_DATABASE_URL to the address of the server itself: without it idle workers poll instead of "
+        "being woken, and `tailrace migrate` refuses"
+    )
+    return Finding("pooler", "warn", "one is in between, and no direct address is set", (remedy,))
 
 
 def server_version(patient: Patient) -> Finding:
@@ -198,6 +211,7 @@ def maintenance(patient: Patient) -> Finding:
 
 
 CHECKS: tuple[tuple[Callable[[Patient], Finding | None], bool], ...] = (
+    (pooler, False),
     (server_version, False),
     (schema, False),
     (privileges, False),

@@ -26,8 +26,8 @@ def add_to(group: click.Group) -> None:
     def doctor(invocation: Invocation) -> int:
         """Look at the database and say what to do.
 
-        Checks connection, server version, schema, privileges, clock, oldest transaction, connections, roles, foreign
-        indexes, autovacuum and maintenance. Exit status 1 if one fails, 3 if the database cannot be reached.
+        Checks connection, a pooler in between, server version, schema, privileges, clock, oldest transaction, connections,
+        roles, foreign indexes, autovacuum and maintenance. Exit status 1 if one fails, 3 if the database cannot be reached.
         """
         database = invocation.database()
         try:

@@ -66,10 +66,13 @@ async def quick(ctx: JobContext[Ledger]) -> None:
 
 @app.task
 async def freeze(ctx: JobContext[Ledger]) -> None:
-    """Stops its own process at its first run, in the middle of a batch."""
+    """Stops its own process at its first run, in the middle of a batch; the second one waits for what that reports."""
     ctx.resources.write(ctx, "start")
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        while not is_open("reported"):  # noqa: ASYNC110 - the gate is a file
+            await asyncio.sleep(STEP_SECONDS)
     ctx.resources.write(ctx, "end")
 
 

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("chaos")
-            item.add_marker(pytest.mark.timeout(600 if chosen() is FULL else 150))
+            item.add_marker(pytest.mark.timeout(600 if chosen() is FULL else 300))
 
 
 @pytest.fixture

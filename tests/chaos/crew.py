@@ -42,7 +42,8 @@ class Feeder:
     def stop(self) -> None:
         """Enqueue nothing more."""
         self._stop.set()
-        self._thread.join(20)
+        if self._thread.ident is not None:
+            self._thread.join(20)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -88,7 +89,8 @@ class Crew:
     def stop(self) -> None:
         """Replace nobody any more."""
         self._stop.set()
-        self._thread.join(20)
+        if self._thread.ident is not None:
+            self._thread.join(20)
 
     def of(self, pid: int) -> WorkerProcess:
         """Return the worker with a process id."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from tests.chaos.crew import Crew, Feeder
+from tests.chaos.crew import SECONDS_A_JOB, Crew, Feeder
 from tests.chaos.ledger import Ledger, overlaps
 from tests.chaos.length import Length
 from tests.rig.processes import StartWorker, WorkerProcess
@@ -25,7 +25,6 @@ from tests.rig.waiting import eventually
 RECORDS = "TAILRACE_CHAOS_RECORDS"
 APP = "tests.chaos.apps:app"
 AT_ONCE = {"strategy": "fixed", "base": 0.05, "cap": 0.05, "jitter": 0}
-BEFORE_SECONDS = 3.0
 WINDOW_SECONDS = 2.0
 STEP_SECONDS = 0.25
 WORKERS, SLOTS = 2, 5
@@ -117,9 +116,12 @@ class Trial:
         self.crew.start()
         self.feeder.start()
         steady = self.ledger.now() + 1.0
-        eventually(lambda: self.ledger.now() >= steady + BEFORE_SECONDS, 30, what="the throughput before")
+        eventually(lambda: self.ledger.now() >= steady + self.length.before, 30, what="the throughput before")
         self.before = len(self.ledger.ends("work", steady)) / (self.ledger.now() - steady)
-        assert self.before > 5, "the load does not run"
+        least = self.length.least * WORKERS * SLOTS / SECONDS_A_JOB
+        assert self.before >= least, (
+            f"the load does not run: {self.before:.0f} jobs/s, {least:.0f} are needed to measure anything"
+        )
 
     def begin(self) -> float:
         """Note that the fault begins; returns the time."""

@@ -42,6 +42,7 @@ def test_enqueue_stores_what_was_said(cli: Cli) -> None:
     ],
 )
 def test_enqueue_refuses_and_stores_nothing(cli: Cli, rows: Rows, words: tuple[str, ...], named: str) -> None:
+    """e1, e4."""
     result = cli("enqueue", *words, status=2)
     assert named in result.err
     assert rows.value("select count(*) from tailrace.job") == 0

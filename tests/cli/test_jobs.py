@@ -34,6 +34,7 @@ def test_wait_tells_how_a_job_ended(cli: Cli, rows: Rows) -> None:
 
 
 def test_ids_are_exact_strings_in_json(cli: Cli, rows: Rows) -> None:
+    """e5."""
     rows.conn.execute(
         "insert into tailrace.job (id, queue, task, payload) overriding system value values (%s, 'q', 't', %s)",
         [BEYOND_DOUBLE, json.dumps({"id": 7, "deep": {"id": BEYOND_DOUBLE}})],

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.nursery import Nursery
 from tests.engine.rows import Rows
+from tests.rig.pgbouncer import StartPooler
 from tests.rig.servers import Connection, RigDatabase
 
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none?connect_timeout=2"
@@ -25,7 +26,8 @@ def test_check_migrate_check(bare: Cli) -> None:
     """BF-14: one source of the schema, checked with a clear error."""
     pending = bare("migrate", "--check", "-o", "json", status=1).json
     versions = [step["version"] for step in pending]
-    assert (versions[0], versions) == (1, sorted(set(versions)))
+    assert versions[0] == 1
+    assert versions == sorted(set(versions))
     assert "tailrace migrate" in bare("jobs", "list", status=1).err
     applied = bare("migrate", "-o", "json").json
     assert [step["name"] for step in applied] == [step["name"] for step in pending]
@@ -57,6 +59,17 @@ def test_doctor_of_a_fit_database(cli: Cli) -> None:
     }  # fmt: skip
     assert set(found.values()) <= {"ok", "warn"}
     assert "oldest transaction" in cli("doctor").out
+
+
+def test_doctor_tells_of_a_pooler(cli: Cli, database: RigDatabase, pgbouncer: StartPooler) -> None:
+    """d1: it warns where no direct address is set, since wake-ups and migrations need one."""
+    through = cli.at(pgbouncer(database).dsn)
+    found = {row["check"]: row for row in through("doctor", "-o", "json").json}
+    assert found["pooler"]["status"] == "warn"
+    assert "TAILRACE_DIRECT_DATABASE_URL" in found["pooler"]["remedy"][0]
+    direct = {"TAILRACE_DIRECT_DATABASE_URL": database.dsn}
+    found = {row["check"]: row for row in through("doctor", "-o", "json", env=direct).json}
+    assert (found["pooler"]["status"], found["pooler"]["remedy"]) == ("ok", [])
 
 
 def test_doctor_of_an_empty_database(bare: Cli) -> None:

@@ -149,6 +149,7 @@ def test_deep_nesting_is_refused_and_does_not_kill_the_process() -> None:
 
 
 def test_the_size_is_that_of_the_text_postgresql_prints() -> None:
+    """e3."""
     room = 262_144 - len('{"name": ""}')
     assert shape(loose).text({"name": "x" * room})
     with pytest.raises(InvalidPayload, match="262,145 bytes"):

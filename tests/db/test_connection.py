@@ -180,7 +180,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 async def test_a_pooler_that_refuses_settings_gets_none(strict_pooler: str) -> None:
-    """Behind a transaction pooler: no start-up settings, no SET that leaks to others, no prepared statement."""
+    """d1: Behind a transaction pooler: no start-up settings, no SET that leaks to others, no prepared statement."""
     where = Database(url=SecretStr(strict_pooler))
     with where.connect(options={"lock_timeout": "500ms"}) as conn:
         assert conn.prepare_threshold is None
@@ -193,7 +193,7 @@ async def test_a_pooler_that_refuses_settings_gets_none(strict_pooler: str) -> N
 
 # ---- pools -----------------------------------------------------------------------------------------------------------
 def test_the_pool_survives_its_sessions(database: RigDatabase) -> None:
-    """A session that the server ended while it was idle is not handed out."""
+    """d2: A session that the server ended while it was idle is not handed out."""
     where = place(database)
     for _ in range(3):
         with where.pool().connection() as conn:

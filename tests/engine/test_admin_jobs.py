@@ -141,6 +141,7 @@ def test_reschedule_moves_a_job_but_not_into_the_past(conn: Connection) -> None:
 
 @pytest.mark.parametrize("when", ["'infinity'", "'-infinity'", "'10000-01-01'", "null"])
 def test_impossible_times_are_refused(conn: Connection, when: str) -> None:
+    """f1."""
     job = enqueue(conn)
     with pytest.raises(InvalidOption) as caught:
         call(conn, f"reschedule(%(id)s, {when})", id=job)

@@ -218,7 +218,7 @@ def test_a_stop_is_honoured_inside_a_statement(rows: Rows, place: Database) -> N
 
 
 def test_a_database_that_went_away_is_found_again(rows: Rows, dsn: str, running: Any, proxy_to: Any) -> None:
-    """CJ-06, BF-34: errors are counted and told; the loop goes on by itself when the database is back."""
+    """d2, CJ-06, BF-34: errors are counted and told; the loop goes on by itself when the database is back."""
     proxy: TcpProxy = proxy_to(dsn)
     counted = Counted()
     running(Loop(Database(url=SecretStr(proxy.dsn)), routines(["reaper"], reaper_seconds=1), counters=counted))

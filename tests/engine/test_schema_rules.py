@@ -76,6 +76,7 @@ def short(value: object) -> str:
 def test_a_plain_insert_is_refused_by_name(
     conn: Connection, column: str, value: Any, constraint: str, error: type[TailraceError], field: str
 ) -> None:
+    """e3, f1."""
     with pytest.raises(error) as caught:
         run(conn, insert(**{column: value}))
     assert caught.value.field == field
@@ -108,12 +109,13 @@ def test_a_long_key_of_long_characters_fits_the_unique_index(conn: Connection) -
 
 @pytest.mark.parametrize("text", ['{"a": "\\u0000"}', '{"a": NaN}', '{"a": Infinity}', "{", ""])
 def test_what_is_no_json_is_an_invalid_payload(conn: Connection, text: str) -> None:
-    """BF-15: NUL in a payload is refused at the door, not at the move to the dead letters."""
+    """e1, e4, BF-15: NUL in a payload is refused at the door, not at the move to the dead letters."""
     with pytest.raises(InvalidPayload):
         run(conn, Statement("insert into tailrace.job (queue, task, payload) values ('q', 't', %(p)s::jsonb)", {"p": text}, len))
 
 
 def test_nul_in_a_name_is_refused(conn: Connection) -> None:
+    """e1."""
     with pytest.raises(InvalidOption, match="NUL"):
         run(conn, insert(queue="a\0b"))
 

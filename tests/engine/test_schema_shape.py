@@ -28,7 +28,7 @@ def test_times_are_timestamptz(conn: Connection) -> None:
 
 
 def test_counts_are_64_bit(conn: Connection) -> None:
-    """BF-50: whatever counts rows is bigint, in tables, views and functions; no counter is smallint."""
+    """e5, BF-50: whatever counts rows is bigint, in tables, views and functions; no counter is smallint."""
     counters = {"n", "done", "failed", "total_attempts", "jobs", "leases", "workers"}
     for table, column, kind in conn.execute(COLUMNS).fetchall():
         if column in counters and (table, column) not in (("rate", "jobs"), ("limit_slot", "n")):

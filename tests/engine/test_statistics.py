@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.engine.rows import Rows
@@ -77,6 +78,20 @@ def test_a_queue_row_that_somebody_holds_is_skipped(rows: Rows, other: Rows) -> 
     other.conn.execute("update tailrace.queue set settings = '{}' where name = 'held'")
     assert read(rows)["skipped"] == 1
     assert rows.value("select name from tailrace.queue where read_at is null") == "held"
+
+
+def test_a_queue_that_somebody_is_just_making_is_not_waited_for(rows: Rows, other: Rows) -> None:
+    """Engine 8: its row is an open insert of an application; the others are made meanwhile, and this one later."""
+    rows.conn.execute("set lock_timeout = '20s'")
+    for name in ("aaa", "new", "zzz"):
+        rows.job(queue=name)
+    other.conn.execute("select tailrace.apply_queue('new', '{}', 'cli')")
+    began = time.monotonic()
+    assert read(rows)["created"] == 2
+    assert time.monotonic() - began < 5
+    assert rows.value("select array_agg(name order by name) from tailrace.queue") == ["aaa", "zzz"]
+    other.conn.rollback()
+    assert read(rows)["created"] == 1
 
 
 def test_one_reader_at_a_time(rows: Rows, other: Rows) -> None:

@@ -91,7 +91,7 @@ def test_a_hold_that_has_ended_holds_nothing(zoo: Connection) -> None:
 
 
 def test_a_job_of_the_same_transaction_is_ready(zoo: Connection) -> None:
-    """The states are those of the statement, not of the beginning of a long transaction."""
+    """f3: The states are those of the statement, not of the beginning of a long transaction."""
     with zoo.transaction():
         zoo.execute("select now()")
         zoo.execute("select tailrace.enqueue('q', 'known', '{\"new\": true}')")

@@ -97,7 +97,7 @@ json_values = st.recursive(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(payload=st.dictionaries(st.text(), json_values, max_size=5))
 def test_the_library_accepts_what_postgresql_accepts_and_measures_as_it_prints(conn: Connection, payload: dict[str, Any]) -> None:
-    """Cases e1 to e4: no text passes here that breaks the caller's transaction there, and sizes never read too small."""
+    """Cases e1, e2, e3, e4: no text passes here that breaks the caller's transaction there, and sizes never read too small."""
     try:
         text = encode(payload)
     except InvalidPayload:
@@ -114,6 +114,7 @@ def test_the_library_accepts_what_postgresql_accepts_and_measures_as_it_prints(c
     "value", [["a" * 1000] * 200, [1e300] * 800, ["\n\x01\x7f" * 500] * 30, {str(n): [n, {"x": 0.1}] for n in range(8000)}]
 )
 def test_sizes_near_the_limit_are_exact(conn: Connection, value: Any) -> None:
+    """e3."""
     text = encode({"value": value}, limit=10**9)
     row = conn.execute("select octet_length(%s::jsonb::text)", [text]).fetchone()
     assert row == (printed_size(text.encode()),)

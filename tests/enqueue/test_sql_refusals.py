@@ -134,7 +134,7 @@ def test_the_function_names_a_wrong_option(conn: Connection, database: RigDataba
 def test_the_function_names_a_wrong_argument(
     conn: Connection, database: RigDatabase, field: str, kind: type[TailraceError], arguments: dict[str, Any]
 ) -> None:
-    """Cases e1 to e4."""
+    """Cases e1, e2, e3, e4."""
     refused(database, field, kind, refusal(conn, **arguments))
 
 

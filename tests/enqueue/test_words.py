@@ -84,7 +84,7 @@ def test_without_options_the_decorator_and_the_defaults_count(shop: Shop, databa
 
 
 def test_run_at_is_aware_and_never_in_the_past(shop: Shop, database: RigDatabase) -> None:
-    """CJ-16: the database's clock decides what is now, so a producer whose clock is behind enqueues for now."""
+    """f2, CJ-16: the database's clock decides what is now, so a producer whose clock is behind enqueues for now."""
     shop.plain.using(run_at=datetime(2001, 1, 1, tzinfo=UTC)).enqueue()
     later = datetime.now(UTC) + timedelta(days=1)
     shop.plain.using(run_at=later).enqueue()
@@ -116,6 +116,7 @@ def test_unicode_comes_back_as_it_was(shop: Shop, database: RigDatabase, text: s
 
 
 def test_nfc_and_nfd_are_two_keys(shop: Shop) -> None:
+    """e2."""
     assert shop.plain.using(key="caf\u00e9").enqueue().outcome == "created"
     assert shop.plain.using(key="cafe\u0301").enqueue().outcome == "created"
 

@@ -15,7 +15,7 @@ APP = "tests.worker.apps:app"
 
 
 def test_each_job_runs_once_under_eight_workers(worker_process: StartWorker, board: Board) -> None:
-    """GW-01, FQ-03 by way of the tokens; BF-35 at the end: everything that was taken is finished or given back."""
+    """a4, GW-01, FQ-03 by way of the tokens; BF-35 at the end: everything that was taken is finished or given back."""
     workers = [worker_process(APP, "--slots", str(1 + n % 4), "--queue", "work") for n in range(8)]
     for n in range(1500):
         board.enqueue("mark", note=str(n), options={"priority": n % 3})

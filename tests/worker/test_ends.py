@@ -84,7 +84,7 @@ def test_on_error_decides_instead_of_the_policy(worker_process: StartWorker, boa
     worker_process(APP).wait_ready()
     board.wait_gone()
     dead = board.dead()
-    assert dead[jobs["refused"]][0] == "permanent"
+    assert dead[jobs["refused"]][:2] == ("permanent", "forbidden")  # the hook has decided, the handler's error is what was wrong
     assert board.notes(jobs["refused"]) == ["run", "asked about PermissionError"]
     for how in ("away", "broken", "other"):
         assert dead[jobs[how]][::2] == ("max_attempts", 3), how

@@ -45,6 +45,44 @@ def test_permanent_is_decided_by_class_never_by_words(error: BaseException, kind
     assert kind_of(error, no_retry=(KeyError,)) == (kind, delay)
 
 
+def chained(
+    instead: BaseException, *, cause: BaseException | None = None, while_handling: BaseException | None = None
+) -> BaseException:
+    """An exception as `raise instead from cause`, or as raised inside an `except`, leaves it."""
+    instead.__context__ = while_handling
+    if cause is not None:
+        instead.__cause__ = cause
+    return instead
+
+
+def circle() -> BaseException:
+    first, second = NoRetry("a"), NoRetry("b")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+@pytest.mark.parametrize(
+    ("error", "label"),
+    [
+        (NoRetry("gone"), "unknown"),
+        (chained(NoRetry("gone"), cause=HTTPStatusError(404)), "not_found"),
+        (chained(NoRetry("gone"), while_handling=ConnectionResetError()), "network"),
+        (chained(NoRetry("a"), cause=chained(NoRetry("b"), cause=PermissionError())), "forbidden"),
+        (chained(RuntimeError("x"), cause=ConnectionResetError()), "unknown"),
+        (circle(), "unknown"),
+    ],
+)
+def test_the_label_of_a_permanent_error_is_that_of_its_cause(error: BaseException, label: str) -> None:
+    """BF-33: NoRetry says what to do; what was wrong is what it was raised from. Other errors speak for themselves."""
+    assert error_type(error) == label
+
+
+def test_a_cause_that_was_suppressed_is_not_looked_at() -> None:
+    error = chained(NoRetry("gone"), while_handling=ConnectionResetError())
+    error.__suppress_context__ = True
+    assert error_type(error) == "unknown"
+
+
 @pytest.mark.parametrize(
     ("error", "label"),
     [
@@ -88,7 +126,7 @@ class Mute(Exception):
 
 
 def test_the_record_of_an_error_can_be_kept_as_json() -> None:
-    """FQ-22: the traceback is kept. NUL and halves of surrogate pairs, which jsonb refuses, are replaced."""
+    """e1, e2, FQ-22: the traceback is kept. NUL and halves of surrogate pairs, which jsonb refuses, are replaced."""
     told = describe(raised(ValueError("a\0b\ud800c")), attempt=3, worker="w/1")
     text = json.dumps(told)
     assert "\\u0000" not in text
@@ -106,6 +144,7 @@ def test_an_error_that_cannot_be_printed_is_kept_all_the_same() -> None:
 
 
 def test_long_messages_and_tracebacks_are_cut_between_characters() -> None:
+    """e2."""
     told = describe(raised(ValueError("ä" * 100_000)), attempt=1, worker="w")
     assert len(str(told["message"]).encode()) <= MESSAGE_BYTES
     assert len(str(told["traceback"]).encode()) <= TRACEBACK_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.rig.waiting import eventually
 from tests.worker.scene import PATIENCE, SLACK, Scene
 
 LONG_LEASE = 12.0
+ENDING_SECONDS = 4.0
 
 
 def some_work(scene: Scene, jobs: int) -> None:
@@ -55,6 +57,23 @@ def test_a_listener_that_is_gone_costs_no_more_than_the_poll(scene: Scene) -> No
         scene.wait_line("start", job, timeout=SLACK)
         listening_again(worker, back)
     assert worker.metric("tailrace_notify_reconnects_total") >= 5
+
+
+def test_a_listener_that_is_ended_whenever_it_comes_back_is_no_busy_loop(scene: Scene) -> None:
+    """d3: it is made again a few times a second at most, and jobs are found by the poll meanwhile."""
+    worker = scene.worker("--poll-seconds", "0.3")
+    until = time.monotonic() + ENDING_SECONDS
+
+    def ended() -> bool:
+        scene.database.terminate_backends("tailrace listen")
+        return time.monotonic() >= until
+
+    job = scene.enqueue("quick")
+    eventually(ended, ENDING_SECONDS + SLACK, what="the end of all listeners")
+    assert scene.lines("start", job), "not found by the poll"
+    assert 2 <= worker.metric("tailrace_notify_reconnects_total") <= 4 * ENDING_SECONDS
+    job = scene.enqueue("quick")
+    scene.wait_line("start", job)
 
 
 def test_a_link_that_is_cut_again_and_again(scene: Scene, tcp_proxy: TcpProxy) -> None:

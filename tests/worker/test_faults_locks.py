@@ -31,6 +31,11 @@ def test_a_locked_row_of_a_running_job_keeps_only_itself(scene: Scene, task: str
     eventually(lambda: scene.row(held) != (True, 1, 0, 0), PATIENCE, what="the end of the locked job")
     assert worker.metric("tailrace_fenced_writes_total") == 0
     assert [line.attempt for line in scene.lines("start", held)][:1] == [1]
+    scene.wait_gone()  # what was written one by one is counted by its task like everything else
+    counted = {"quick": len(more), "gated": 5 if task == "gated" else 0}
+    eventually(
+        lambda: {name: worker.metric("tailrace_jobs_completed_total", task=name) for name in counted} == counted, what="counters"
+    )
 
 
 def test_locked_waiting_jobs_keep_only_themselves(scene: Scene) -> None:

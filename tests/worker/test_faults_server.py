@@ -24,7 +24,7 @@ def own(private_server: Server, worker_process: StartWorker, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 def test_restarts_under_load(own: Scene, private_server: Server, how: Literal["fast", "immediate"]) -> None:
-    """CJ-06, FQ-21: farewell or crash, in the middle of batches of two queues and with a job running."""
+    """d2, CJ-06, FQ-21: farewell or crash, in the middle of batches of two queues and with a job running."""
     running = own.enqueue("gated", gate="go")
     workers = [own.worker("--queue", "faults=3", "--queue", "other=2", lease=LONG_LEASE) for _ in range(2)]
     own.wait_line("start", running)

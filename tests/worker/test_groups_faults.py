@@ -21,7 +21,7 @@ def ended_at_least(scene: Scene, n: int) -> bool:
 @pytest.mark.timeout(180)
 @pytest.mark.slow
 def test_never_two_at_once_with_eight_processes_and_kills(scene: Scene) -> None:
-    """GW-03, BF-06, I8: 40 groups of 25 in eight processes, of which some are killed in the middle."""
+    """a4, GW-03, BF-06, I8: 40 groups of 25 in eight processes, of which some are killed in the middle."""
     scene.database.query(
         """insert into tailrace.job (queue, task, payload, serial_group, backoff, max_attempts)
            select 'faults', 'step', '{"seconds": 0.004}', 'g' || (n % 40), '{"strategy": "fixed", "base": 0.05, "jitter": 0}', 50

@@ -10,7 +10,7 @@ from tailrace_worker import identity
 
 
 def test_two_starts_under_one_name_are_two_workers() -> None:
-    """A replacement with its predecessor's id would look alive and hide the jobs that the predecessor left."""
+    """c4: A replacement with its predecessor's id would look alive and hide the jobs that the predecessor left."""
     first, second = identity.worker_id("web"), identity.worker_id("web")
     assert first != second
     assert first.startswith("web/")

@@ -29,7 +29,7 @@ def id_of(worker: WorkerProcess) -> str:
 
 
 def test_a_job_of_three_leases_runs_once(scene: Scene) -> None:
-    """BF-07, CJ-02, FQ-11: one in a coroutine, one in a thread, while another worker looks for the dead."""
+    """a2, BF-07, CJ-02, FQ-11: one in a coroutine, one in a thread, while another worker looks for the dead."""
     jobs = [scene.enqueue("gated", gate="go"), scene.enqueue("stubborn", gate="go")]
     scene.worker()
     other = scene.worker()

@@ -135,8 +135,8 @@ def test_a_flush_splits_into_parts_that_can_fail_alone() -> None:
     success(outbox, 1, 10)
     outbox.add(failed(11))
     outbox.save(11, 1, "{}")
-    whole = results.as_outcomes(outbox.take(0.0))
-    assert sorted(o["kind"] for o in whole.outcomes) == ["error", "success"]
+    whole = results.as_outcomes(outbox.take(0.0), {10: "t"})
+    assert sorted((o["kind"], o.get("task")) for o in whole.outcomes) == [("error", None), ("success", "t")]
     parts = list(results.parts(whole))
     assert [p.size for p in parts] == [0, 1, 1]
     assert parts[0].saved == {(11, 1): "{}"}

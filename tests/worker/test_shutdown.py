@@ -25,7 +25,7 @@ def ended(scene: Scene) -> bool:
 
 @pytest.mark.parametrize("poll", ["0.01", "1", "60"])
 def test_an_idle_worker_ends_at_once(scene: Scene, poll: str) -> None:
-    """BF-35, BF-42: whatever it waits for; its own row is gone with it."""
+    """c3, BF-35, BF-42: whatever it waits for; its own row is gone with it."""
     worker = scene.worker("--poll-seconds", poll)
     began = time.monotonic()
     worker.terminate()
@@ -37,7 +37,7 @@ def test_an_idle_worker_ends_at_once(scene: Scene, poll: str) -> None:
 
 
 def test_a_running_job_ends_first_and_nothing_is_claimed(scene: Scene) -> None:
-    """BF-35, CJ-01, FQ-05: the job is told, may finish, and its lease lives until it has; a new job stays untouched."""
+    """c2, BF-35, CJ-01, FQ-05: the job is told, may finish, and its lease lives until it has; a new job stays untouched."""
     job = scene.enqueue("told", gate="go")
     worker = scene.worker("--slots", "2")
     scene.wait_line("start", job)
@@ -56,7 +56,7 @@ def test_a_running_job_ends_first_and_nothing_is_claimed(scene: Scene) -> None:
 
 
 def test_a_backlog_is_handed_back_uncharged(scene: Scene) -> None:
-    """FQ-05, BF-35: of a thousand jobs only the started ones end; no other has been claimed, charged or lost."""
+    """c2, FQ-05, BF-35: of a thousand jobs only the started ones end; no other has been claimed, charged or lost."""
     scene.fill("quick", 400, priority=9)  # teaches the worker to take jobs ahead
     jobs = scene.fill("gated", 600, gate="go")
     worker = scene.worker("--slots", "4")
@@ -76,7 +76,7 @@ def test_a_backlog_is_handed_back_uncharged(scene: Scene) -> None:
 
 @pytest.mark.parametrize("slots", ["1", "8"])
 def test_a_claim_that_was_on_its_way_is_handed_back(scene: Scene, slots: str) -> None:
-    """FQ-05: stopped in the middle of full speed, nothing is charged twice and nothing stays claimed."""
+    """c2, FQ-05: stopped in the middle of full speed, nothing is charged twice and nothing stays claimed."""
     scene.fill("quick", 3000)
     worker = scene.worker("--slots", slots)
     eventually(lambda: len(scene.lines("start")) > 300, what="full speed")
@@ -194,7 +194,7 @@ def test_killed_while_draining_counts_as_interrupted(scene: Scene) -> None:
 
 
 def test_a_signal_to_the_whole_process_group_cuts_no_job(scene: Scene, process: StartProcess) -> None:
-    """As an init or a terminal sends it: no part of a worker is a process of its own that could be cut."""
+    """c1: As an init or a terminal sends it: no part of a worker is a process of its own that could be cut."""
     job = scene.enqueue("gated", gate="go")
     env = {"TAILRACE_DATABASE_URL": scene.database.dsn, "TAILRACE_METRICS_PORT": "none", "FAULTS_HOME": str(scene.home)}
     worker = process("setsid", sys.executable, "-m", "tailrace_cli", "worker", APP, env=env)
@@ -208,7 +208,7 @@ def test_a_signal_to_the_whole_process_group_cuts_no_job(scene: Scene, process: 
 
 
 def test_a_silent_database_does_not_keep_the_process(scene: Scene, tcp_proxy: TcpProxy) -> None:
-    """BF-35: no answer to anything, no error either; what ran is recovered by its lease."""
+    """c3, BF-35: no answer to anything, no error either; what ran is recovered by its lease."""
     idle = scene.worker(dsn=tcp_proxy.dsn)
     tcp_proxy.pause()
     began = time.monotonic()

@@ -171,3 +171,14 @@ def test_an_application_without_tasks_is_refused(scene: Scene, process: StartPro
     assert worker.wait(SLACK) == 2
     assert "no tasks" in worker.output
     assert "Traceback" not in worker.output
+
+
+def test_an_open_transaction_that_makes_the_queue_does_not_keep_a_worker_from_starting(scene: Scene) -> None:
+    """Engine 8: an application applies the queue's settings, and has not committed."""
+    with scene.database.connect(autocommit=False, application_name="application") as conn:
+        conn.execute("select tailrace.apply_queue('faults', '{}', 'cli')")
+        worker = scene.worker()
+        scene.wait_line("start", scene.enqueue("quick"))
+        scene.wait_gone()
+        assert not [e for e in worker.events() if e["level"] in ("warning", "error")]
+        conn.rollback()

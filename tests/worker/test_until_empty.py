@@ -85,3 +85,18 @@ def test_a_signal_ends_it_before(scene: Scene) -> None:
     scene.open("go")
     assert worker.wait(SLACK) == 0
     assert scene.live() == 2
+
+
+def test_a_cordoned_worker_ends_though_jobs_are_due(scene: Scene) -> None:
+    """It may claim nothing any more, so it waits for what it runs and leaves the rest to others."""
+    running = scene.enqueue("gated", gate="go")
+    worker = scene.worker("--until-empty", "--slots", "1")
+    scene.wait_line("start", running)
+    left = scene.fill("quick", 3)
+    scene.database.query("update tailrace.worker set state = 'cordoned'")
+    eventually(lambda: "cordoned" in worker.get("/readyz")[1], what="the order")
+    assert worker.running
+    scene.open("go")
+    assert worker.wait(SLACK) == 0
+    assert scene.row(running) is None
+    assert [scene.row(job) for job in left] == [(False, 0, 0, 0)] * 3

@@ -152,7 +152,16 @@ class Exchange:
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups", "claim_limited", "turn_limited"),
-                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_kept", "finish_keyed", "settle", "save"),
+                "finish": (
+                    "drop_leases",
+                    "finish_batch",
+                    "finish_mixed",
+                    "finish_kept",
+                    "finish_keyed",
+                    "settle",
+                    "tasks_of",
+                    "save",
+                ),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
             }.items()
@@ -186,6 +195,19 @@ class Exchange:
         finally:
             self.work.operations.note(self._sent, boot() - began, ok=ok)
         return got
+
+    async def tasks_of(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the tasks of jobs that are still there, by id.
+
+        Args:
+            ids: Jobs of this worker.
+
+        Raises:
+            OperationalError: The server is away.
+        """
+        async with self.work.settled() as conn:
+            answer = await conn.execute(self._sql["tasks_of"], {"ids": list(ids)})
+        return dict(await answer.fetchall())
 
     async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
         got, token = Got(), self._expect()

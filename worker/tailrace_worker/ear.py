@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -31,6 +32,10 @@ PING_SECONDS = 30.0
 """How often a silent connection is asked whether it still lives: a dropped link says nothing by itself."""
 
 PING_PATIENCE_SECONDS = 5.0
+
+SHORT_LIFE_SECONDS = 2.0
+REST_SECONDS = 0.5
+"""A connection that is ended so soon after it was made is made again after a rest: somebody may end each of them."""
 
 _FAULTS = (errors.Error, TailraceError, OSError)
 
@@ -56,6 +61,7 @@ class Ear:
         self.operations = Operations()
         self._fd = -1
         self._opening: AsyncConnection | None = None
+        self._opened_at = -math.inf
         self.on_back: Callable[[], None] | None = None
 
     async def open(self) -> None:
@@ -78,7 +84,7 @@ class Ear:
             raise
         finally:
             self._opening = None
-        self._conn = conn
+        self._conn, self._opened_at = conn, boot()
         self._broken.clear()
         self._arm()
 
@@ -171,6 +177,8 @@ class Ear:
 
     async def _reopen(self) -> None:
         pause = 0.2
+        if boot() - self._opened_at < SHORT_LIFE_SECONDS:
+            await asyncio.sleep(REST_SECONDS * random.uniform(0.8, 1.2))
         while self._broken.is_set():
             await self.close()
             try:

@@ -175,6 +175,8 @@ def _asked(lanes: Lanes, slot: Slot, task: BoundTask, error: BaseException) -> B
         log.exception("on_error failed; its exception is ignored", extra={"event": Event.JOB_FAILED})
         return error
     if isinstance(instead, (NoRetry, RetryAfter)):
+        if instead.__cause__ is None:
+            instead.__cause__ = error
         return instead.with_traceback(error.__traceback__)
     return error
 

@@ -17,6 +17,8 @@ from tailrace_worker.finish import Outcome
 
 MESSAGE_BYTES: Final = 2048
 TRACEBACK_BYTES: Final = 8192
+_CAUSES: Final = 10
+"""How far back a chain of NoRetry is followed; it may be a circle."""
 
 _BY_STATUS: Final = {401: "unauthorized", 403: "forbidden", 404: "not_found", 410: "not_found", 408: "timeout", 429: "rate_limit",
                      400: "validation", 422: "validation", 502: "unavailable", 503: "unavailable", 504: "timeout"}  # fmt: skip
@@ -46,8 +48,24 @@ def error_type(error: BaseException) -> str:
 
     Returns:
         timeout, network, not_found, unauthorized, forbidden, validation, rate_limit, unavailable or unknown; from the
-        class, or from the HTTP status that the exception carries.
+        class, or from the HTTP status that the exception carries. A NoRetry says what to do and not what was wrong, so
+        what it was raised from counts.
     """
+    for _ in range(_CAUSES):
+        label = _label(error)
+        cause = _cause(error)
+        if label != "unknown" or not isinstance(error, NoRetry) or cause is None:
+            return label
+        error = cause
+    return "unknown"
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What an exception was raised from, or while."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _label(error: BaseException) -> str:
     if isinstance(error, RetryAfter):
         return "rate_limit"
     status = _status(error)

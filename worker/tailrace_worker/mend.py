@@ -71,7 +71,14 @@ async def _pause(consumer: Consumer) -> None:
 
 async def _split(consumer: Consumer) -> None:
     """Write the outcomes with settle_v1, which passes over locked rows, and one by one if even that fails."""
-    flush = results.as_outcomes(consumer.take_outcomes(boot()))
+    flush = consumer.take_outcomes(boot())
+    try:
+        tasks = await _tasks_of(consumer, flush)
+    except FAULTS:
+        consumer.outbox.restore(flush, doubtful=False)
+        await _pause(consumer)  # the next exchange finds out what is wrong
+        return
+    flush = results.as_outcomes(flush, tasks)
     waiting = [flush]
     while waiting:
         part = waiting.pop()
@@ -91,6 +98,15 @@ async def _split(consumer: Consumer) -> None:
         results.take(consumer.lanes, consumer.outbox, part, got)
     consumer.outbox.urgent = False
     await asyncio.sleep(random.uniform(0.05, 0.2))
+
+
+async def _tasks_of(consumer: Consumer, flush: Flush) -> dict[int, str]:
+    """The tasks of the jobs that have plainly succeeded: the hot path does not carry them."""
+    ids = [ident for batch in flush.done.values() for ident in batch]
+    if not ids:
+        return {}
+    async with consumer.work.lock:
+        return await consumer.exchange.tasks_of(ids)
 
 
 def _pieces(flush: Flush) -> list[Flush]:

@@ -267,11 +267,15 @@ class Parts:
         self.heartbeat.beat_soon(state="draining")
 
     async def empty(self) -> bool:
-        """Whether nothing is due, runs or waits here."""
+        """Whether nothing runs or waits here, and nothing is due that this worker may claim."""
         for consumer in self.consumers:
             lanes, outbox = consumer.lanes, consumer.outbox
-            if lanes.busy or lanes.buffer or not outbox.empty or outbox.held or consumer.stragglers or not consumer.agenda.dry:
+            if lanes.busy or lanes.buffer or not outbox.empty or outbox.held:
                 return False
+        if self.cordoned:
+            return True  # what is due is for others: nothing is claimed here any more
+        if any(consumer.stragglers or not consumer.agenda.dry for consumer in self.consumers):
+            return False
         for consumer in self.consumers:
             params = {"queue": consumer.queue, "tasks": list(consumer.lanes.tasks)}
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.names.events import Event
@@ -146,9 +146,14 @@ def _reason(sent: Outcome) -> str:
     )
 
 
-def as_outcomes(flush: Flush) -> Flush:
-    """The same flush with each success as an outcome of its own, which settle_v1 can pass over when its row is locked."""
-    successes = [outcome(ident, token, "success") for token, ids in flush.done.items() for ident in ids]
+def as_outcomes(flush: Flush, tasks: Mapping[int, str]) -> Flush:
+    """The same flush with each success as an outcome of its own, which settle_v1 can pass over when its row is locked.
+
+    Args:
+        flush: What is to be written.
+        tasks: The task of each succeeded job, for its counter; a job that is not in it has ended already.
+    """
+    successes = [outcome(i, token, "success", task=tasks.get(i)) for token, ids in flush.done.items() for i in ids]
     return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful, flush.leases + flush.emptied)
 
 

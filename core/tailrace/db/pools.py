@@ -21,7 +21,9 @@ __all__ = ["Pools"]
 _MAX_SIZE: Final = 10
 _WAIT_SECONDS: Final = 10.0  # for a free connection, or for the database
 _IDLE_SECONDS: Final = 300.0
-_RECONNECT_SECONDS: Final = 60.0
+_RECONNECT_SECONDS: Final = 10.0
+"""For so long the pool itself tries again, with pauses that double; then the next use connects at once. More would mean that
+enqueues go on failing for as long as the longest pause after the database is back."""
 _instances: WeakSet[Pools] = WeakSet()
 
 
@@ -54,9 +56,9 @@ class Pools:
         """
         with self._lock:
             if self._sync is None or self._sync.closed:
-                self._sync = ConnectionPool(
+                self._sync = pool = ConnectionPool(
                     connection_class=_sync_class(connect),
-                    check=_check,
+                    check=lambda conn: _check(conn, pool),
                     open=True,
                     name="tailrace",
                     min_size=0,
@@ -79,9 +81,9 @@ class Pools:
         with self._lock:
             pool = self._async.get(loop)
             if pool is None:
-                pool = self._async[loop] = AsyncConnectionPool(
+                pool = made = self._async[loop] = AsyncConnectionPool(
                     connection_class=_async_class(connect),
-                    check=_acheck,
+                    check=lambda conn: _acheck(conn, made),  # not by the loop: the pool must not keep it
                     open=False,
                     name="tailrace",
                     min_size=0,
@@ -130,12 +132,25 @@ def _async_class(
     return Pooled
 
 
-def _check(conn: psycopg.Connection[Any]) -> None:
-    _still_open(conn)
+def _check(conn: psycopg.Connection[Any], pool: ConnectionPool[psycopg.Connection[Any]]) -> None:
+    """Refuse a connection that has ended; then look at all idle ones, which have often ended with it.
+
+    The pool would find them one at each try, with pauses that double, and refuse a use although the database answers.
+    """
+    try:
+        _still_open(conn)
+    except psycopg.OperationalError:
+        pool.check()
+        raise
 
 
-async def _acheck(conn: psycopg.AsyncConnection[Any]) -> None:
-    _still_open(conn)
+async def _acheck(conn: psycopg.AsyncConnection[Any], pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+    """Do what `_check` does."""
+    try:
+        _still_open(conn)
+    except psycopg.OperationalError:
+        await pool.check()
+        raise
 
 
 def _still_open(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

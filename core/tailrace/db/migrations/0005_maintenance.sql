@@ -419,13 +419,8 @@ begin
   v_letters := tailrace.fold_dead_letters_v1(fold);
   v_more := v_more or v_letters = fold;
 
-  begin
-    insert into tailrace.queue (name) select n.name from tailrace.queue_names_v1() n(name)
-      where statistics_v1.queue is null or n.name = statistics_v1.queue order by 1 on conflict (name) do nothing;
-    get diagnostics v_created = row_count;
-  exception when lock_not_available then   -- somebody is just making one of them
-    null;
-  end;
+  v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
+                                             where statistics_v1.queue is null or n.name = statistics_v1.queue));
   v_all := (select count(*) from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue);
   for v_queue in select q.name from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue
                  order by q.name for no key update skip locked loop
@@ -442,6 +437,29 @@ begin
   end loop;
   perform tailrace.end_routine_v1('statistics', coalesce(statistics_v1.queue, ''));
   return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_more, 'skipped', v_all - v_read);
+end $$;
+
+-- Make rows for queues that have none; returns how many were made. An application may be making one of them in a transaction
+-- that stays open: nobody waits for it, the others are made, and whoever comes next looks again.
+create function tailrace.know_queues_v1(names text[]) returns int
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set lock_timeout = '1ms'
+as $$
+#variable_conflict use_column
+declare
+  v_name text;
+  v_made int := 0;
+begin
+  for v_name in select n.name from unnest(names) n(name)
+                where not exists (select from tailrace.queue q where q.name = n.name) order by 1 loop
+    begin
+      insert into tailrace.queue (name) values (v_name) on conflict (name) do nothing;
+      v_made := v_made + found::int;
+    exception when lock_not_available then
+      null;
+    end;
+  end loop;
+  return v_made;
 end $$;
 
 -- Names of queues that have jobs or dead letters and no row: one index entry per queue is read.

@@ -56,6 +56,12 @@ select tailrace.complete_v1(%(id)s, %(token)s, %(worker)s, %(kept)s)
 -- index: primary keys
 select id, result from tailrace.settle_v1(%(worker)s, %(outcomes)s)
 
+-- name: tasks_of
+-- purpose: the tasks of succeeded jobs that are written one by one, since counters go by task
+-- locks: none
+-- index: the primary key of job
+select id, task from tailrace.job where id = any(%(ids)s::bigint[])
+
 -- name: save
 -- purpose: a handler's own state, kept through retries
 -- locks: the job row of the running job

@@ -7,10 +7,10 @@
 select tailrace.beat_v1(%(worker)s, %(known)s::bigint[], %(changes)s)
 
 -- name: know_queue
--- purpose: a starting worker makes its queue known to gauges
--- locks: none beyond the inserted row
+-- purpose: a starting worker makes its queue known to gauges, see the function
+-- locks: the inserted row; somebody else's open insert of it is not waited for
 -- index: the primary key of queue
-insert into tailrace.queue (name) values (%(queue)s) on conflict (name) do nothing
+select tailrace.know_queues_v1(array[%(queue)s::text])
 
 -- name: leave
 -- purpose: a worker that ended cleanly removes its own row, unless a lease of it is left
