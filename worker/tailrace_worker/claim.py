@@ -1,19 +1,19 @@
 """One exchange with the database: outcomes of the last batch, the next claim and its lease, in one transaction.
 
-The order of the statements is the order of locks everywhere: lease, job, dead letter. A lone pickup is one bare
-statement, which saves a third of its time. consumer.py decides what to ask for; floors.py says where the scans begin.
+The order of the statements (`Exchange.steps`) is the order of locks everywhere: lease, job, dead letter. A lone pickup is
+one bare statement, which saves a third of its time. consumer.py decides what to ask for; floors.py says where scans begin.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.clock import boot
-from tailrace_worker.finish import Flush, Outbox, Outcome
+from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
 from tailrace_worker.work import PINNED, Work
 
@@ -100,9 +100,46 @@ class Got:
         """Jobs taken that have no group."""
         return len(self.rows) + len(self.by_id) + len(self.suspects)
 
+    def part(self) -> None:
+        """Part what a turn took from what it says of itself, which is its last row."""
+        if self.members:
+            self.turned = self.members.pop()[EXTRA]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One statement of an exchange.
+
+    Attributes:
+        block: Which one.
+        params: Its parameters.
+        into: The list of `Got` that takes its rows; None when nobody reads them.
+        token: Of the lease that it writes, if it takes jobs; then `into` has these jobs.
+    """
+
+    block: str
+    params: dict[str, Any]
+    into: list[Any] | None = None
+    token: int | None = None
+
 
 class Exchange:
-    """The statements of one queue on the work connection."""
+    """The statements of one queue on the work connection.
+
+    Args:
+        work: The connection, and the database's blocks.
+        queue: The queue's name.
+        worker: This worker's id.
+        tasks: The tasks it can run.
+        context_tasks: Those among them whose rows carry what a context shows.
+        strict_tasks: Those among them whose groups wait for a member that fails.
+        floors: Where the scans begin.
+        outbox: Told of each token that is on its way.
+        draw: Gives the tokens.
+
+    Attributes:
+        sql: The text of each block by its name.
+    """
 
     def __init__(
         self,
@@ -115,17 +152,18 @@ class Exchange:
         strict_tasks: Sequence[str],
         floors: Floors,
         outbox: Outbox,
+        draw: Callable[[], int] = draw_token,
     ) -> None:
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
         self._common = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
         self._strict = list(strict_tasks)
-        self._sent: list[str] = []
+        self._draw, self._sent = draw, list[str]()
         blocks = work.database.blocks
-        self._sql = {
+        self.sql = {
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups"),
-                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle", "save"),
+                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_keyed", "settle"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
             }.items()
@@ -145,105 +183,89 @@ class Exchange:
         """
         conn, began, ok = self.work.conn, boot(), False
         self._sent = []
+        got = Got()
+        steps = self.steps(ask, now, got)
         try:
-            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look or ask.turn
-            alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
-            got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
+            # one claim is one statement; a pooled session needs a transaction for its settings
+            alone = len(steps) == 1 and steps[0].block == "claim_batch" and not self.work.pooled
+            await (self._pickup(conn, steps[0]) if alone else self._transaction(conn, steps))
+            got.part()
             ok = True
         finally:
+            for step in steps:
+                if step.token is not None:
+                    self.outbox.took(step.token, len(step.into or ()))
             self.work.operations.note(self._sent, boot() - began, ok=ok)
         return got
 
-    async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
-        got, token = Got(), self._expect()
-        try:
-            got.rows = await (await self._claim(conn, token, ask.jobs, now)).fetchall()
-        finally:
-            self.outbox.took(token, len(got.rows))
-        return got
+    async def _pickup(self, conn: AsyncConnection, step: Step) -> None:
+        self.read(step, await (await self._send(conn, step)).fetchall())
 
-    async def _transaction(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
-        got = Got()
-        readers: list[tuple[list[Any], Any]] = []
-        claims: list[tuple[int, list[Row]]] = []
-        try:
-            async with conn.pipeline(), conn.transaction():
-                if self.work.pooled:
-                    await self._send(conn, "set_local", settings_of(PINNED))
-                await self._write(conn, ask.flush, got, readers)
-                if ask.turn is not None:
-                    token = self._expect()
-                    claims.append((token, got.members))
-                    params = {**ask.turn.params(), "strict_tasks": self._strict}
-                    readers.append((got.members, await self._by(conn, "turn_groups", token, params)))
-                if ask.suspect:
-                    token = self._expect()
-                    claims.append((token, got.suspects))
-                    readers.append((got.suspects, await self._by(conn, "claim_suspect", token, {})))
-                if ask.ids:
-                    token = self._expect()
-                    claims.append((token, got.by_id))
-                    readers.append((got.by_id, await self._by(conn, "claim_ids", token, {"ids": list(ask.ids), "n": ask.jobs})))
-                elif ask.jobs:
-                    token = self._expect()
-                    claims.append((token, got.rows))
-                    readers.append((got.rows, await self._claim(conn, token, ask.jobs, now)))
-                if ask.look:
-                    known = {**self._common, "priorities": self.floors.known}
-                    readers.append((got.looked, await self._send(conn, "look", known)))
-                    gaps = {**self._common, **self.floors.gaps()}
-                    readers.append((got.gaps, await self._send(conn, "gaps", gaps)))
-            for rows, cursor in readers:
-                rows.extend(await cursor.fetchall())
-            if got.members:
-                got.turned = got.members.pop()[EXTRA]
-        finally:
-            for token, rows in claims:
-                self.outbox.took(token, len(rows))
-        return got
+    async def _transaction(self, conn: AsyncConnection, steps: Sequence[Step]) -> None:
+        async with conn.pipeline(), conn.transaction():
+            if self.work.pooled:
+                await self._send(conn, Step("set_local", settings_of(PINNED)))
+            cursors = [await self._send(conn, step) for step in steps]
+        for step, cursor in zip(steps, cursors, strict=True):
+            if step.into is not None:
+                self.read(step, await cursor.fetchall())
 
-    async def _send(self, conn: AsyncConnection, name: str, params: dict[str, Any], *, binary: bool = False) -> Any:
-        self._sent.append(name)
-        return await conn.cursor(binary=binary).execute(self._sql[name], params, prepare=True)
+    async def _send(self, conn: AsyncConnection, step: Step) -> Any:
+        self._sent.append(step.block)
+        cursor = conn.cursor(binary=step.token is not None)
+        return await cursor.execute(self.sql[step.block], step.params, prepare=True)
 
-    def _expect(self) -> int:
-        token = draw_token()
+    # ---- the statements in their order -------------------------------------------------------------------------------
+    def steps(self, ask: Ask, now: float, got: Got) -> list[Step]:
+        """Everything that an exchange sends, in its order, with tokens that are expected from now on.
+
+        The state machine of the tests sends it too, so it plays what is really sent.
+
+        Args:
+            ask: What to do.
+            now: This process's clock in seconds.
+            got: Takes the rows.
+        """
+        steps = self._writes(ask.flush, got)
+        if ask.turn is not None:
+            turn = {**ask.turn.params(), "strict_tasks": self._strict}
+            steps.append(self._claim("turn_groups", got.members, turn))
+        if ask.suspect:
+            steps.append(self._claim("claim_suspect", got.suspects, {}))
+        if ask.ids:
+            steps.append(self._claim("claim_ids", got.by_id, {"ids": list(ask.ids), "n": ask.jobs}))
+        elif ask.jobs:
+            steps.append(self._claim("claim_batch", got.rows, {**self.floors.starts(now), "n": ask.jobs}))
+        if ask.look:
+            steps.append(Step("look", {**self._common, "priorities": self.floors.known}, got.looked))
+            steps.append(Step("gaps", {**self._common, **self.floors.gaps()}, got.gaps))
+        return steps
+
+    def _claim(self, block: str, into: list[Row], params: dict[str, Any]) -> Step:
+        token = self._draw()
         self.outbox.expected.add(token)
-        return token
+        return Step(block, {**self._common, **params, "token": token}, into, token)
 
-    async def _claim(self, conn: AsyncConnection, token: int, jobs: int, now: float) -> Any:
-        params = {**self._common, **self.floors.starts(now), "n": jobs, "token": token}
-        return await self._send(conn, "claim_batch", params, binary=True)
-
-    async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
-        return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)
-
-    async def _write(self, conn: AsyncConnection, flush: Flush, got: Got, readers: list[tuple[list[Any], Any]]) -> None:
-        if flush.leases and flush.done:
-            await self._send(conn, "drop_leases", {"tokens": flush.leases})
-        for (ident, token), state in flush.saved.items():
-            await self._send(conn, "save", {"id": ident, "token": token, "saved": state})
+    def _writes(self, flush: Flush, got: Got) -> list[Step]:
+        steps = [Step("drop_leases", {"tokens": flush.leases})] if flush.leases and flush.done else []
         if len(flush.done) > 2:
             ids = [i for batch in flush.done.values() for i in batch]
             tokens = [t for t, batch in flush.done.items() for _ in batch]
-            mixed = {"queue": self.queue, "ids": ids, "tokens": tokens}
-            readers.append((got.finished, await self._send(conn, "finish_mixed", mixed)))
+            steps.append(Step("finish_mixed", {"queue": self.queue, "ids": ids, "tokens": tokens}, got.finished))
         else:
             for token, batch in flush.done.items():
-                params = {"queue": self.queue, "ids": batch, "token": token}
-                readers.append((got.finished, await self._send(conn, "finish_batch", params)))
+                steps.append(Step("finish_batch", {"queue": self.queue, "ids": batch, "token": token}, got.finished))
         keyed = [o for o in flush.outcomes if "keyed" in o]
         if keyed:
-            readers.append((got.settled, await self._finish_keyed(conn, keyed, flush.emptied)))
-        if len(keyed) < len(flush.outcomes):
-            others = [o for o in flush.outcomes if "keyed" not in o] if keyed else flush.outcomes
-            readers.append((got.settled, await self._settle(conn, others)))
+            params = {"ids": [o["id"] for o in keyed], "tokens": [o["token"] for o in keyed], "emptied": list(flush.emptied)}
+            steps.append(Step("finish_keyed", {"worker": self.worker, **params}, got.settled))
+        others = [o for o in flush.outcomes if "keyed" not in o] if keyed else flush.outcomes
+        if others:
+            steps.append(Step("settle", {"worker": self.worker, "outcomes": Jsonb(others)}, got.settled))
+        return steps
 
-    async def _finish_keyed(self, conn: AsyncConnection, keyed: Sequence[Outcome], emptied: Sequence[int]) -> Any:
-        ids, tokens = [o["id"] for o in keyed], [o["token"] for o in keyed]
-        params = {"worker": self.worker, "ids": ids, "tokens": tokens, "emptied": list(emptied)}
-        return await self._send(conn, "finish_keyed", params)
-
-    async def _settle(self, conn: AsyncConnection, outcomes: Sequence[Outcome]) -> Any:
-        params = {"worker": self.worker, "outcomes": Jsonb(outcomes)}
-        return await self._send(conn, "settle", params)
+    @staticmethod
+    def read(step: Step, rows: Sequence[Row]) -> None:
+        """Take the rows of a statement."""
+        if step.into is not None:
+            step.into.extend(rows)

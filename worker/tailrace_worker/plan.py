@@ -53,7 +53,7 @@ class Plan:
         if ids:
             stragglers.clear()
         self._flush_at = 0.0
-        taken = consumer.take_outcomes(now) if flush else Flush({}, [], {}, [])
+        taken = consumer.take_outcomes(now) if flush else Flush({}, [], [])
         if turn is not None and turn.ended:
             turn.unsettled = [o["id"] for o in taken.outcomes] + consumer.outbox.unsettled()
         return Ask(taken, jobs=jobs, ids=ids, suspect=suspect, look=look, turn=turn)

@@ -144,15 +144,13 @@ def _reason(sent: Outcome) -> str:
 def as_outcomes(flush: Flush) -> Flush:
     """The same flush with each success as an outcome of its own, which settle_v1 can pass over when its row is locked."""
     successes = [outcome(ident, token, "success") for token, ids in flush.done.items() for ident in ids]
-    return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful, flush.leases + flush.emptied)
+    return Flush({}, flush.outcomes + successes, [], flush.doubtful, flush.leases + flush.emptied)
 
 
 def parts(flush: Flush) -> Iterator[Flush]:
-    """A flush in pieces that can fail alone: one saved state or one outcome each."""
-    for key, state in flush.saved.items():
-        yield Flush({}, [], {key: state}, [], flush.doubtful)
+    """A flush in pieces that can fail alone: one outcome each."""
     for each in flush.outcomes:
-        yield Flush({}, [each], {}, [], flush.doubtful, flush.emptied)
+        yield Flush({}, [each], [], flush.doubtful, flush.emptied)
 
 
 def brief(error: BaseException) -> str:

@@ -42,9 +42,3 @@ select tailrace.complete_v1(%(id)s, %(token)s, %(worker)s)
 -- locks: lease, job by id, dead letter (SKIP LOCKED)
 -- index: primary keys
 select id, result from tailrace.settle_v1(%(worker)s, %(outcomes)s)
-
--- name: save
--- purpose: a handler's own state, kept through retries
--- locks: the job row of the running job
--- index: the primary key of job
-update tailrace.job set saved = %(saved)s where id = %(id)s and token = %(token)s
