@@ -108,3 +108,44 @@ def test_the_walk_finds_a_successor_that_was_left_behind(shop: Shop, database: R
     report = database.value("select tailrace.walk_v1(0)")
     assert report["followed"] == 1
     followed(database, successor)
+
+
+def test_a_cancel_that_meets_the_holders_end_takes_the_successor(shop: Shop, database: RigDatabase) -> None:
+    """It waits for the successor that is just following; that the holder is gone then is no reason to refuse."""
+    holder, _ = successor_of(shop, database)
+    statement, values = settle(holder, "success")
+    told: list[str] = []
+    with database.connect(autocommit=False) as worker, database.connect() as operator:
+        assert worker.execute(statement.encode(), values).fetchone() == ("succeeded",)
+        cancel = "select tailrace.cancel_by_key('', 'webhooks', 'plain', 'k')"
+        cancelling = threading.Thread(target=lambda: told.extend(row[0] for row in operator.execute(cancel)))
+        cancelling.start()
+        waiting = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+        eventually(lambda: database.value(waiting, [operator.info.backend_pid]), what="the cancel to wait")
+        worker.commit()
+        cancelling.join()
+    assert told == ["cancelled"]
+    assert slots(database) == []
+
+
+def test_a_commit_that_waits_for_one_holder_keeps_no_worker_from_finishing_another(shop: Shop, database: RigDatabase) -> None:
+    """A commit that lets two successors follow holds the first one's holder while a handler's transaction keeps the other's."""
+    first, second = (shop.plain.using(key=key).enqueue("one").id for key in ("k", "l"))
+    hold(database, first)
+    database.query("update tailrace.lease set ids = ids || %s::bigint", [second])
+    database.query("update tailrace.job set token = 7, attempts = 1 where id = %s", [second])
+    finish = "select result from tailrace.finish_keyed_v1('w', %s, '{7}', '{7}')"
+    with database.connect(autocommit=False) as producer, database.connect(autocommit=False) as handler:
+        successors = [shop.plain.using(producer, key=key, on_duplicate="after").enqueue("two").id for key in ("k", "l")]
+        handler.execute("select tailrace.complete_v1(%s, 7, 'w')", [second])
+        committing = threading.Thread(target=producer.commit)
+        committing.start()
+        waiting = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+        eventually(lambda: database.value(waiting, [producer.info.backend_pid]), what="the commit to wait")
+        with database.connect() as worker:
+            worker.execute("set statement_timeout = '2s'")
+            assert worker.execute(finish, [[first]]).fetchone() == ("busy",)
+        handler.commit()
+        committing.join()
+    assert database.value(finish, [[first]]) == "succeeded"
+    assert database.query("select id, key_slot from tailrace.job order by id") == [(id_, 0) for id_ in successors]

@@ -10,20 +10,25 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hypothesis import note
+from psycopg import errors
 from psycopg.types.json import Jsonb
 
 from tailrace.db.statements import Blocks
 from tailrace_worker.work import PINNED
 from tests.machine.clients import Client, Observer
-from tests.machine.model import Effect, Model, must
-from tests.machine.process import Answer, Order, Process
+from tests.machine.model import Effect, Model
+from tests.machine.process import Order, Process
+from tests.machine.records import must
 from tests.machine.witness import Witness
 from tests.rig.servers import Connection, RigDatabase
 
 PRODUCER = "app"
+HANDLER = "handler"
 WORKERS = ("w1", "w2")
 _SESSION = {name: value for name, value in PINNED.items() if not name.endswith("_timeout")}
 """The worker's plans, but none of its patience: a statement that waits shall be seen to wait."""
+_OTHERS = {"deadlock_timeout": "1ms"}
+"""Who closes a circle of waits is refused before anybody looks."""
 
 
 class Arena:
@@ -41,11 +46,10 @@ class Arena:
         self.witness = Witness(self.observer.conn)
         self.witness.install()
         self.clients = {name: Client(name, database, False, {**_SESSION}) for name in WORKERS}
-        self.clients[PRODUCER] = Client(PRODUCER, database, True)
+        self.clients |= {name: Client(name, database, True, {**_OTHERS}) for name in (PRODUCER, HANDLER)}
         self.upkeep = Client("upkeep", database, False)
         self.model = Model()
         self.processes: dict[str, Process] = {}
-        self.answers: dict[str, Answer] = {}  # what the last exchange of each worker got
         self._dirty = True
 
     def reset(self) -> None:
@@ -108,18 +112,33 @@ class Arena:
             names = [c.name for c in self.all() if c.pid in blockers] or blockers
             note(f"    {client.name} waits for {names}")
             must(client.waits, f"{client.name} waits for a lock of {names}: {pending.told}")
+            client.waited = True
             return None
         client.pending = None
-        result = pending.future.result()
+        try:
+            result = pending.future.result()
+        except errors.DeadlockDetected:
+            must(client.waits, f"{client.name} closed a circle of waits: {pending.told}")
+            note(f"    {client.name} is refused, since it closed a circle of waits: {pending.told}")
+            self.rollback(client)
+            return None
         pending.done(result)
         if pending.commit:
             self.commit(client)
         return result
 
     def commit(self, client: Client) -> None:
-        """Commit; whoever waited for it goes on."""
-        for effect in client.commit():
+        """Commit; whoever waited for it goes on. The commit may have to wait itself, if the client's statements may."""
+        if client.doomed:
+            self.rollback(client)
+            return
+        client.send("commit", lambda conn: conn.execute("commit"), lambda _: self._committed(client), commit=False)
+        self._answer(client)
+
+    def _committed(self, client: Client) -> None:
+        for effect in client.ended():
             effect(self.model)
+        self.model.follow()
         self._dirty = True
         self.resume()
 
@@ -142,36 +161,38 @@ class Arena:
         return any(c.open for c in self.all() if c is not client)
 
     # ---- workers -----------------------------------------------------------------------------------------------------
-    def exchange(self, name: str, order: Order, *, commit: bool) -> Answer | None:
+    def exchange(self, name: str, order: Order, *, commit: bool) -> None:
         """One exchange of a worker: its outcomes, then its claims; with `commit`, confirmed at once."""
         process, client = self.processes[name], self.clients[name]
 
-        def effect(answer: Answer) -> Effect:
-            self._busy_for_a_reason(client, answer)
-            self.answers[name] = answer
-            return process.effect(order, answer)
+        def effect(answers: list[Any]) -> Effect:
+            order.answers = answers
+            self._busy_for_a_reason(client, order)
+            return process.effect(order)
 
-        answer = self.do(client, f"exchange: {order.said}", lambda conn: process.exchange(conn, order), effect, commit=commit)
+        self.do(client, f"exchange: {order.said}", lambda conn: process.exchange(conn, order), effect, commit=commit)
         if commit:
-            process.answered(answer)
-        return answer  # type: ignore[no-any-return]
+            process.answered()
 
-    def _busy_for_a_reason(self, client: Client, answer: Answer) -> None:
-        """An outcome may only be put off while somebody holds a dead letter that must change with it."""
-        busy = [ident for ident, result in answer.got.settled if result == "busy"]
-        if not busy:
+    def _busy_for_a_reason(self, client: Client, order: Order) -> None:
+        """An outcome may only be put off while an application holds something that must change with it."""
+        if not order.busy:
             return
-        app = self.clients[PRODUCER]
-        changed = app.view(self.model).letters
-        held = app.notes | {i for i in changed.keys() | self.model.letters.keys() if changed.get(i) != self.model.letters.get(i)}
-        for ident in busy:
+        held: set[int] = set()
+        letters: set[int] = set()
+        for other in (self.clients[PRODUCER], self.clients[HANDLER]):
+            seen, known = other.view(self.model).letters, self.model.letters
+            letters |= other.notes | {i for i in seen.keys() | known.keys() if seen.get(i) != known.get(i)}
+            held |= other.rows
+        for ident in order.busy:
             job = self.model.jobs[ident]
+            successor = self.model.holder(job.task, job.key, 1)
             same_key = {
                 x.id for x in self.model.letters.values() if job.key is not None and (x.task, x.key) == (job.task, job.key)
             }
             must(
-                held & (same_key | {ident}),
-                f"{client.name}: the outcome of {job} was put off though nobody holds a dead letter of it",
+                letters & (same_key | {ident}) or held & {ident, successor.id if successor else ident},
+                f"{client.name}: the outcome of {job} was put off though nobody holds what must change with it",
             )
 
     def beat(self, name: str, *, draining: bool = False) -> None:
@@ -241,7 +262,8 @@ class Arena:
         """Compare the tables with the model, if anything was committed since the last time; nobody may hold what runs."""
         if self.clients[PRODUCER].open:
             mine = {i for p in self.processes.values() if p.order is not None for i in p.order.jobs_written}
-            held = self.witness.held({job.id for job in self.model.jobs.values() if job.token is not None} - mine)
+            running = {job.id for job in self.model.jobs.values() if job.token is not None}
+            held = self.witness.held(running - mine - self.clients[HANDLER].rows)
             must(not held, f"an open transaction of the application holds {held}, which run")
         if self._dirty:
             self.model.check()

@@ -45,6 +45,9 @@ class Client:
         waits: Whether its statements may wait for another client: producers may, workers and maintenance may not.
         effects: What its open transaction has done.
         notes: Dead letters that its open transaction holds without changing them.
+        rows: Jobs that its open transaction has locked, or may lock when it commits.
+        waited: Its last statement has waited for somebody.
+        doomed: Its open transaction was refused something, and can only be rolled back.
         pending: The statement that waits just now.
         open: Whether it is inside a transaction.
     """
@@ -55,6 +58,9 @@ class Client:
     options: dict[str, str] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     notes: set[int] = field(default_factory=set)
+    rows: set[int] = field(default_factory=set)
+    waited: bool = False
+    doomed: bool = False
     pending: Pending | None = None
     open: bool = False
 
@@ -88,6 +94,7 @@ class Client:
     def send(self, told: str, what: Callable[[Connection], Any], done: Callable[[Any], None], *, commit: bool) -> Pending:
         """Begin a statement inside the transaction; `settle` waits for it."""
         self.begin()
+        self.waited = False
         self.pending = Pending(told, self._thread.submit(what, self.conn), done, commit)
         return self.pending
 
@@ -98,10 +105,9 @@ class Client:
             effect(seen)
         return seen
 
-    def commit(self) -> list[Effect]:
-        """Commit, and return what thereby became true."""
+    def ended(self) -> list[Effect]:
+        """The transaction was committed; returns what thereby became true."""
         effects = self.effects
-        self.conn.execute("commit")
         self._forget()
         return effects
 
@@ -118,7 +124,8 @@ class Client:
         self.connect()
 
     def _forget(self) -> None:
-        self.effects, self.notes, self.pending, self.open = [], set(), None, False
+        self.effects, self.notes, self.rows, self.pending = [], set(), set(), None
+        self.open = self.doomed = False
 
 
 class Observer:

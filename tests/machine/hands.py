@@ -5,33 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import note
-from hypothesis import strategies as st
 
-from tailrace_worker.claim import ID, TOKEN
-from tests.machine.actions import action
-from tests.machine.arena import WORKERS, Arena
-from tests.machine.model import must
-from tests.machine.process import Process, Run
+from tailrace_worker.claim import ID, TOKEN, Row
+from tailrace_worker.slots import Slot
+from tests.machine.actions import action, number, one_of, some
+from tests.machine.arena import HANDLER, WORKERS, Arena
+from tests.machine.process import Process
+from tests.machine.records import must
 
-WORKER = st.sampled_from(WORKERS)
-KINDS = st.sampled_from(
-    [
-        *["success"] * 3,
-        *["error"] * 3,
-        "timeout",
-        "retry_after",
-        "permanent",
-        "corrupt",
-        "snooze",
-        *["interrupted"] * 2,
-        "given back",
-    ]
+WORKER = one_of(*WORKERS)
+KINDS = one_of(
+    *["success"] * 3,
+    *["error"] * 3,
+    *["interrupted"] * 2,
+    *["timeout", "retry_after", "permanent", "corrupt", "snooze", "given back", "saves"],
 )
-"""How a handler ends; or it never starts."""
-JOBS = st.sampled_from([5, 2, 1, 0])
-STARTS = st.sampled_from([3, 1, 0])
-ACCIDENTS = st.sampled_from(["drains", "is killed", "breaks", "all break", "app breaks"])
-WAYS = st.sampled_from(["confirmed", "confirmed", "confirmed", "paused", "answer lost"])
+"""How a handler ends; or it never starts, or saves a state and goes on."""
+JOBS = one_of(5, 2, 1, 0)
+STARTS = one_of(3, 1, 0)
+ACCIDENTS = one_of("drains", "is killed", "breaks", "all break", "app breaks")
+WAYS = one_of("confirmed", "confirmed", "confirmed", "paused", "answer lost")
 """What becomes of an exchange's commit: confirmed, not yet sent, or done with its answer lost."""
 
 
@@ -46,7 +39,7 @@ class Hands:
 
     def claimed(self) -> bool:
         """Whether some process has jobs that have not ended there."""
-        return any(p.lanes.buffer or p.lanes.slots for p in self.arena.processes.values())
+        return any(p.lanes.buffer or p.running for p in self.arena.processes.values())
 
     def has_work(self) -> bool:
         """Whether an exchange could do something."""
@@ -55,7 +48,7 @@ class Hands:
 
     # ---- exchanges ---------------------------------------------------------------------------------------------------
     @action(
-        7, when=lambda self: self.has_work(), name=WORKER, jobs=JOBS, suspect=st.booleans(), by_id=st.integers(0, 3), way=WAYS
+        10, when=lambda self: self.has_work(), name=WORKER, jobs=JOBS, suspect=one_of(False, True), by_id=number(0, 3), way=WAYS
     )
     def exchange(self, name: str, jobs: int, suspect: bool, by_id: int, way: str) -> None:
         client, process = self.arena.clients[name], self.process(name)
@@ -74,23 +67,20 @@ class Hands:
     def finish_exchange(self, name: str, way: str) -> None:
         """Commit what was paused; the worker learns of it, or not."""
         client, process = self.arena.clients[name], self.process(name)
-        answer = self.arena.answers[name]
         if way != "paused":
             note(f"{name}: commits{', but the answer is lost' * (way == 'answer lost')}")
             self.arena.commit(client)
             if way == "answer lost":
                 self.arena.break_sessions([client])
             else:
-                process.answered(answer)
+                process.answered()
 
     # ---- handlers ----------------------------------------------------------------------------------------------------
-    @action(
-        6, when=lambda self: self.claimed(), name=WORKER, starts=STARTS, n=st.integers(0, 2), kinds=st.lists(KINDS, max_size=3)
-    )
+    @action(9, when=lambda self: self.claimed(), name=WORKER, starts=STARTS, n=number(0, 2), kinds=some(KINDS, 0, 2))
     def handle(self, name: str, starts: int, n: int, kinds: list[str]) -> None:
         """Some handlers start, some end; what a worker does not start it may give back."""
         process = self.process(name)
-        if not (process.lanes.buffer or process.lanes.slots):
+        if not (process.lanes.buffer or process.running):
             name = next(other for other in WORKERS if other != name)
             process = self.process(name)
         for _ in range(min(starts, len(process.lanes.buffer))):
@@ -98,36 +88,50 @@ class Hands:
         for kind in kinds:
             if kind == "given back" and process.lanes.buffer:
                 note(f"{name}: gives back {process.give_back(n)}, which it has not started")
-            elif kind != "given back" and process.lanes.slots:
-                self.end(name, n, kind)
+            elif kind != "given back" and (running := self.answering(name)):
+                self.end(name, running[n % len(running)], kind)
 
     def start(self, name: str, n: int) -> None:
         """A handler is called."""
-        run = self.process(name).start(n)
-        ident, token = run.row[ID], run.row[TOKEN]  # type: ignore[index]
+        slot = self.process(name).start(n)
+        if slot is None or slot.row is None:
+            return
+        ident, token = slot.row[ID], slot.row[TOKEN]
         note(f"{name}: starts {ident}")
         model, worker = self.arena.model, self.process(name).name
         must(model.owned(ident, token) or worker in self.bereft, f"{name} starts {ident} under a token that is not the job's")
-        for other, was in self.runs:
-            if was.row is not None and was.row[ID] == ident:
-                must(not model.owned(ident, was.row[TOKEN]), f"{name} starts {ident} while {other} runs it under a live lease")
-        self.runs.append((name, run))
+        for other, row in self.runs:
+            if row[ID] == ident:
+                must(not model.owned(ident, row[TOKEN]), f"{name} starts {ident} while {other} runs it under a live lease")
+        self.runs.append((name, slot.row))
         self.arena.witness.started(ident, token)
 
-    runs: list[tuple[str, Run]]
-    """Handlers that run anywhere, also in processes that lost their lease."""
+    runs: list[tuple[str, Row]]
+    """Jobs whose handlers run anywhere, also in processes that lost their lease."""
 
     bereft: set[str]
     """Workers from which something was taken over: they may not know yet that a job is not theirs any more."""
 
-    def end(self, name: str, n: int, kind: str) -> None:
-        """A handler ends."""
-        process = self.process(name)
-        run = process.lanes.slots[n % len(process.lanes.slots)]
-        ident, token = run.row[ID], run.row[TOKEN]
-        self.runs = [(other, was) for other, was in self.runs if was is not run]
+    completing: tuple[str, Slot, int] | None
+    """Whose handler has sent the completion of which job last."""
+
+    def answering(self, name: str) -> list[Slot]:
+        """Slots of a process whose handlers wait for no statement."""
+        waits = self.completing[1] if self.completing and not self.arena.clients[HANDLER].idle else None
+        return [slot for slot in self.process(name).running if slot is not waits]
+
+    def end(self, name: str, slot: Slot, kind: str) -> None:
+        """A handler ends, or saves a state and goes on."""
+        process, row = self.process(name), slot.row
+        assert row is not None
+        ident, token = row[ID], row[TOKEN]
+        if kind == "saves":
+            note(f"{name}: handler of {ident} saves a state")
+            process.outbox.save(ident, token, '{"so": "far"}')
+            return
+        self.runs = [(other, was) for other, was in self.runs if was is not row]
         self.arena.witness.returned(ident, token)
-        note(f"{name}: handler of {ident} ends by {kind}: {process.end(run, kind)}")
+        note(f"{name}: handler of {ident} ends by {kind}: {process.end(slot, kind)}")
 
     # ---- heartbeats and deaths ---------------------------------------------------------------------------------------
     @action(2, when=lambda self: self.arena.model.leases, name=WORKER)
@@ -152,9 +156,10 @@ class Hands:
         """SIGKILL: nothing of the process is left but its leases; another one starts."""
         self.crashes += 1
         note(f"{name}: is killed, and started again as {name}.{self.crashes}")
-        self.runs = [(other, run) for other, run in self.runs if other != name]
+        self.runs = [(other, row) for other, row in self.runs if other != name]
         self.process(name).order = None
-        self.arena.break_sessions([self.arena.clients[name]])
+        mine = [HANDLER] if self.completing and self.completing[0] == name and self.arena.clients[HANDLER].open else []
+        self.arena.break_sessions([self.arena.clients[each] for each in (name, *mine)])
         self.arena.processes[name] = Process(f"{name}.{self.crashes}", self.arena.blocks)
         self.arena.beat(name)
 
@@ -162,12 +167,13 @@ class Hands:
 def drained(machine: Any) -> Any:
     """Bring everything to its end: what is open is committed, what waits is run, what was lost is taken over."""
     arena = machine.arena
-    for client in arena.clients.values():
-        if client.open and client.idle:
-            arena.commit(client)
-            process = arena.processes.get(client.name)
-            if process is not None:
-                process.answered(arena.answers[client.name])
+    for _ in arena.clients:
+        for client in arena.clients.values():
+            if client.open and client.idle:
+                arena.commit(client)
+                process = arena.processes.get(client.name)
+                if process is not None:
+                    process.answered()
     for _ in range(60):
         if not arena.model.jobs and not arena.model.leases:
             return
@@ -182,10 +188,10 @@ def drained(machine: Any) -> Any:
 def _one_round(machine: Any, name: str) -> None:
     arena, process = machine.arena, machine.process(name)
     arena.beat(name)
-    while process.lanes.buffer:
+    while process.lanes.buffer and len(process.running) < len(process.lanes.slots):
         machine.start(name, 0)
-    while process.lanes.slots:
-        machine.end(name, 0, "success")
+    for slot in process.running:
+        machine.end(name, slot, "success")
     arena.model.draining.discard(process.name)
     order = process.prepare(jobs=20, suspect=True, ids=sorted(arena.model.jobs)[:20])
     note(f"{name}: {order.said}")

@@ -6,20 +6,23 @@ and its columns to witness.py. After every step the tables must be what the mode
 
 from __future__ import annotations
 
+import random
 import sys
+from collections import Counter
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.machine.actions import choices
+from tests.machine.actions import SEEDS, choices, some
 from tests.machine.arena import Arena
-from tests.machine.hands import Hands, drained
-from tests.machine.producers import NEW_JOB, Producers
+from tests.machine.completions import Completions
+from tests.machine.hands import drained
+from tests.machine.producers import NEW_JOB
 from tests.machine.upkeep import Upkeep
 
 
-class Machine(Producers, Hands, Upkeep, RuleBasedStateMachine):
+class Machine(Completions, Upkeep, RuleBasedStateMachine):
     """All rules together."""
 
     shared: Arena
@@ -31,8 +34,10 @@ class Machine(Producers, Hands, Upkeep, RuleBasedStateMachine):
         self.crashes = 0
         self.runs = []
         self.bereft = set()
+        self.completing = None
+        self.drawn: Counter[int] = Counter()
 
-    @initialize(jobs=st.lists(NEW_JOB, min_size=1, max_size=4))
+    @initialize(jobs=SEEDS.map(lambda seed: some(NEW_JOB, 1, 4)(random.Random(seed))))
     def begin(self, jobs: list[dict[str, Any]]) -> None:
         """Two workers have said that they are there, and a producer stores some jobs."""
         self.arena.reset()

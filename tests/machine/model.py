@@ -12,63 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MAX_INTERRUPTIONS = 2
-"""What the queue allows here: small, so that examples reach it."""
+from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Job, Lease, Letter, must
 
-ENDS = ("succeeded", "dead", "dropped", "cancelled", "expired", "replaced")
 _BACK = ("retried", "snoozed", "interrupted", "lost")
-
-
-def must(condition: object, text: str) -> None:
-    """Fail an example with words."""
-    if not condition:
-        raise AssertionError(text)
-
-
-@dataclass
-class Job:
-    """A row of the hot table; `past` says that its expires_at has passed."""
-
-    id: int
-    task: str
-    key: str | None
-    payload: int
-    max_attempts: int
-    attempts: int = 0
-    lost: int = 0
-    interrupted: int = 0
-    snoozes: int = 0
-    requeues: int = 0
-    token: int | None = None
-    past: bool = False
-
-    @property
-    def spent(self) -> bool:
-        """Whether it has no attempt left."""
-        return self.attempts >= self.max_attempts
-
-
-@dataclass
-class Letter:
-    """A dead letter."""
-
-    id: int
-    task: str
-    key: str | None
-    payload: int
-    max_attempts: int
-    state: str = "dead"
-    total_attempts: int = 0
-    dead_count: int = 0
-    requeued_count: int = 0
-
-
-@dataclass
-class Lease:
-    """A worker's right to the jobs it claimed together."""
-
-    worker: str
-    ids: tuple[int, ...]
 
 
 @dataclass
@@ -98,9 +44,10 @@ class Model:
         """A model of its own with the same content."""
         return copy.deepcopy(self)
 
-    def holder(self, task: str, key: str | None) -> Job | None:
-        """The live job that holds a key."""
-        return next((j for j in self.jobs.values() if key is not None and (j.task, j.key) == (task, key)), None)
+    def holder(self, task: str, key: str | None, slot: int = 0) -> Job | None:
+        """The live job that holds a key, or its successor (slot 1)."""
+        same = (j for j in self.jobs.values() if key is not None and (j.task, j.key, j.slot) == (task, key, slot))
+        return next(same, None)
 
     def owned(self, ident: int, token: int | None) -> Job | None:
         """The job if this token still holds it."""
@@ -111,7 +58,7 @@ class Model:
     def store(self, job: Job) -> None:
         """A new job."""
         must(job.id not in self.born, f"job {job.id} was made twice")
-        must(self.holder(job.task, job.key) is None, f"job {job.id} was made though its key {job.key} is held")
+        must(self.holder(job.task, job.key, job.slot) is None, f"job {job.id} was made though its key {job.key} is held")
         self.jobs[job.id] = job
         self.born.add(job.id)
 
@@ -123,6 +70,11 @@ class Model:
         if job.payload != payload:
             job.attempts = job.lost = 0
         job.payload, job.max_attempts, job.past = payload, max_attempts, False
+
+    def follow(self) -> None:
+        """A successor whose holder ended before it was stored follows at once."""
+        for job in [j for j in self.jobs.values() if j.slot and self.holder(j.task, j.key) is None]:
+            job.slot = 0
 
     def requeue(self, ident: int, *, force: bool) -> None:
         """A dead letter has become a job again."""
@@ -153,6 +105,7 @@ class Model:
             job = self.jobs.get(ident)
             if job is None or job.token is not None:
                 raise AssertionError(f"job {ident} was claimed, but does not wait: {job}")
+            must(not job.slot, f"job {ident} was claimed before the holder of its key ended: {job}")
             must((job.lost > 0) == suspect, f"job {ident} was claimed {'alone' if suspect else 'among others'}: {job}")
             must(bool(mark & 1) == job.spent, f"job {ident}: the claim says spent={bool(mark & 1)}: {job}")
             must(bool(mark & 2) == job.past, f"job {ident}: the claim says expired={bool(mark & 2)}: {job}")
@@ -173,7 +126,15 @@ class Model:
         must(len(mine) == told, f"{told} jobs were finished; these could be: {mine}")
         for job in mine:
             must(job.requeues == 0, f"requeued job {job.id} was finished without its dead letter")
+            must(job.key is None, f"job {job.id} was finished without a look at the successor of its key")
             self.end(job, "succeeded")
+
+    def complete(self, ident: int, token: int) -> None:
+        """A handler ends its job in a transaction of its own."""
+        job = self.owned(ident, token)
+        if job is None:
+            raise AssertionError(f"job {ident} was completed though its token is gone")
+        self.end(job, "succeeded")
 
     def settle(self, outcome: dict[str, Any], result: str, *, first: bool) -> None:
         """Any other outcome; `first` when it is told, not when it is committed: a cancel may have come in between."""
@@ -183,7 +144,7 @@ class Model:
             must(result == "fenced", f"{kind} of job {ident} was taken ({result}) though its token is gone")
             return
         if result == "busy":
-            return  # machine.py knows whether somebody holds a dead letter of it
+            return  # arena.py knows whether somebody holds what must change with it
         wanted = self._verdict(job, kind)
         must(result == wanted or not first, f"{kind} of job {ident} was {result}, not {wanted}: {job}")
         self.carry_out(job, result)
@@ -220,6 +181,9 @@ class Model:
         del self.jobs[job.id]
         self.requested.discard(job.id)
         self.counted[what] += 1
+        successor = self.holder(job.task, job.key, 1)
+        if successor is not None and not job.slot and what != "replaced":
+            successor.slot = 0
         letter = self.letters.get(job.id)
         if what == "dead":
             self._die(job, letter)
@@ -266,7 +230,7 @@ class Model:
         for place in ((self.jobs, dead), (self.jobs, self.ended), (dead, self.ended)):
             must(not set(place[0]) & set(place[1]), f"in two places at once: {place}")
         must(self.born == set(self.jobs) | dead | self.ended, f"a job was lost: {self.born - set(self.jobs) - dead - self.ended}")
-        keys = Counter((j.task, j.key) for j in self.jobs.values() if j.key is not None)
+        keys: Counter[Any] = Counter((j.task, j.key, j.slot) for j in self.jobs.values() if j.key is not None)
         must(all(n == 1 for n in keys.values()), f"a key has two live holders: {keys}")
         keys = Counter((x.task, x.key) for x in self.letters.values() if x.key is not None and x.state == "dead")
         must(all(n == 1 for n in keys.values()), f"a key has two dead letters: {keys}")
@@ -274,6 +238,7 @@ class Model:
             if letter.state == "requeued":
                 must(letter.id in self.jobs, f"dead letter {letter.id} is requeued without a live job")
         for job in self.jobs.values():
+            must(not job.slot or (job.token is None and self.holder(job.task, job.key)), f"a successor without a holder: {job}")
             must(job.interrupted <= MAX_INTERRUPTIONS, f"interrupted too often: {job}")
             must(job.token is None or job.token in self.leases, f"a token without a lease: {job}")
 

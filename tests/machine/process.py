@@ -1,88 +1,79 @@
-"""A worker process without its event loop: the real outbox, the real news of a heartbeat, the real SQL blocks.
+"""A worker process without its event loop: the real exchange, outbox, lanes and endings, the real news of a heartbeat.
 
-Only the loop, the slots and the wires are played here: the machine decides when a handler starts, how it ends, what is sent
-together, and what the process gets to know of it.
+Only the loop, the handlers and the wires are played here: the machine decides when a handler starts, how it ends, what is sent
+together, and what the process gets to know of it. What is sent, and in which order, is the worker's own code.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from collections import deque
+import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from psycopg.types.json import Jsonb
-
-from tailrace_worker import results
+from tailrace_worker import endings, results
 from tailrace_worker.beats import News
-from tailrace_worker.claim import EXPIRED, ID, MARK, PAYLOAD, REQUEUED, SPENT, TASK, TOKEN, Got, Row
+from tailrace_worker.bound import BoundTask
+from tailrace_worker.claim import ID, MARK, PAYLOAD, TASK, TOKEN, Ask, Exchange, Got, Row, Step
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
-from tailrace_worker.finish import BUSY_SECONDS, Flush, Outbox
-from tailrace_worker.groups import Groups
+from tailrace_worker.finish import BUSY_SECONDS, Outbox
+from tailrace_worker.floors import Floors
 from tailrace_worker.lease import Beat
-from tests.machine.model import MAX_INTERRUPTIONS, Effect, Model, must
+from tailrace_worker.pace import Pace
+from tailrace_worker.run import Lanes
+from tailrace_worker.slots import Gate, Slot
+from tests.machine.handlers import QUEUE, RAISES, app
+from tests.machine.model import Effect, Model
+from tests.machine.records import must
 from tests.rig.servers import Connection
 
-QUEUE = "q"
-TASKS = ("t1", "t2")
 PRIORITIES = (0, 5)
-_NEVER = float("-inf")
+SLOTS = 16
 _tokens = itertools.count(9_000_000_000_000_000_001)
 
 
 @dataclass
-class Run:
-    """A handler that runs; it stands in for a slot of the worker."""
-
-    row: Row | None
-    told: str | None = None
-
-    def tell(self, reason: str) -> None:
-        """What a heartbeat has to say to this run."""
-        self.told = self.told or reason
-
-
-@dataclass
-class Answer:
-    """What one exchange got back, and what it was about.
+class Order:
+    """An exchange that was begun.
 
     Attributes:
-        got: As the worker reads it.
-        claims: (token, rows, whether it was a suspect) of each claim.
-        finishes: ((id, token)…, how many the database counted) of each finish.
+        ask: What it is to do.
+        got: Filled once its commit is confirmed.
+        steps: What it sends.
+        answers: The rows of each step, once it has answered.
     """
 
-    got: Got = field(default_factory=Got)
-    claims: list[tuple[int, list[Row], bool]] = field(default_factory=list)
-    finishes: list[tuple[list[tuple[int, int]], int]] = field(default_factory=list)
-
-
-@dataclass
-class Order:
-    """What an exchange is to do, as claim.Ask has it."""
-
-    flush: Flush
-    jobs: int
-    suspect: bool
-    ids: list[int]
-    tokens: list[int]
+    ask: Ask
+    got: Got
+    steps: list[Step]
+    answers: list[list[Row]] = field(default_factory=list)
 
     @property
     def jobs_written(self) -> set[int]:
         """Jobs whose outcome it writes."""
-        return {i for ids in self.flush.done.values() for i in ids} | {o["id"] for o in self.flush.outcomes}
+        flush = self.ask.flush
+        return {i for ids in flush.done.values() for i in ids} | {o["id"] for o in flush.outcomes}
+
+    @property
+    def busy(self) -> set[int]:
+        """Jobs whose outcome was put off."""
+        told = [row for step, rows in zip(self.steps, self.answers, strict=True) for row in rows if step.into is self.got.settled]
+        return {int(ident) for ident, result in told if result == "busy"}
 
     @property
     def said(self) -> str:
         """In words."""
-        done = [f"success of {ident}" for ids in self.flush.done.values() for ident in ids]
-        other = [f"{o['kind']} of {o['id']}" for o in self.flush.outcomes]
-        asks = [f"claims {self.jobs}"] * bool(self.jobs) + ["claims a suspect"] * self.suspect
-        asks += [f"claims {self.ids}"] * bool(self.ids)
-        return ", ".join(["again:"] * self.flush.doubtful + done + other + asks) or "nothing"
+        ask, flush = self.ask, self.ask.flush
+        done = [f"success of {ident}" for ids in flush.done.values() for ident in ids]
+        other = [f"{o['kind']} of {o['id']}" for o in flush.outcomes]
+        asks = ["claims a suspect"] * ask.suspect + [f"claims {ask.jobs}{f' of {list(ask.ids)}' * bool(ask.ids)}"] * bool(
+            ask.jobs
+        )
+        return ", ".join(["again:"] * flush.doubtful + done + other + asks) or "nothing"
 
 
 class Process:
@@ -94,18 +85,34 @@ class Process:
     """
 
     def __init__(self, name: str, blocks: dict[str, str]) -> None:
-        self.name, self.blocks = name, blocks
+        self.name = name
         self.outbox = Outbox()
         self.order: Order | None = None
-        lanes = SimpleNamespace(buffer=deque(), slots=[], tasks={}, queue=QUEUE, fenced=0, groups=Groups(self.outbox))
-        self.lanes: Any = lanes
-        self.desk: Any = SimpleNamespace(
-            queue=QUEUE, outbox=self.outbox, lanes=lanes, rescan=SimpleNamespace(workers=1), turns=SimpleNamespace(workers=1),
-            pace=SimpleNamespace(prefetch=True),
-            want=SimpleNamespace(set=lambda: None), claiming=True, max_interruptions=None, discard=False,
+        self.tasks = {name: BoundTask(task) for name, task in app.tasks.items()}
+        pace, gate, want = Pace(SLOTS, boot()), Gate(), asyncio.Event()
+        known: Any = blocks
+        more: dict[str, Any] = {"pace": pace, "gate": gate, "want": want, "blocks": known}
+        self.lanes = Lanes(queue=QUEUE, tasks=self.tasks, slots=SLOTS, outbox=self.outbox, worker=name, **more)
+        work: Any = SimpleNamespace(database=SimpleNamespace(blocks=blocks))
+        floors = Floors()
+        for priority in PRIORITIES:
+            floors.add(priority)
+        self._exchange = Exchange(
+            work,
+            queue=QUEUE,
+            worker=name,
+            tasks=list(self.tasks),
+            context_tasks=[t.name for t in self.tasks.values() if t.wants_context],
+            strict_tasks=[],
+            floors=floors,
+            outbox=self.outbox,
+            draw=lambda: next(_tokens),  # in order, so that an example can be repeated
+        )
+        desk: Any = SimpleNamespace(
+            queue=QUEUE, outbox=self.outbox, lanes=self.lanes, rescan=SimpleNamespace(workers=1), pace=pace, want=want,
+            turns=SimpleNamespace(workers=1), claiming=True, max_interruptions=None, discard=False,
         )  # fmt: skip
-        gate: Any = SimpleNamespace(confirm=lambda until: None)
-        desk: Any = self.desk
+        self.desk = desk
         self.news = News([desk], gate, lambda lease: None)
 
     # ---- an exchange -------------------------------------------------------------------------------------------------
@@ -113,114 +120,83 @@ class Process:
         """Take what is to be written, and draw the tokens of the claims."""
         flush = self.outbox.take(boot() + 2 * BUSY_SECONDS)  # later than any outcome waits that was put off
         results.ruled(self.desk, flush.outcomes)
-        tokens = [next(_tokens) for _ in range(bool(jobs) + suspect + bool(ids))]
-        self.outbox.expected.update(tokens)
-        self.order = Order(flush, jobs, suspect, ids, tokens)
+        ask, got = Ask(flush, jobs=jobs, ids=ids if jobs else (), suspect=suspect), Got()
+        self.order = Order(ask, got, self._exchange.steps(ask, boot(), got))
         return self.order
 
-    def exchange(self, conn: Connection, order: Order) -> Answer:
-        """The statements of claim.Exchange in its order; runs in the client's thread."""
-        answer, tokens = Answer(), iter(order.tokens)
-        self._write(conn, order.flush, answer)
-        common = {"queue": QUEUE, "worker": self.name, "tasks": list(TASKS), "context_tasks": [], "limits": 0}
-        if order.suspect:
-            answer.got.suspects = self._claim(conn, "claim_suspect", {**common, "token": next(tokens)}, answer)
-        if order.ids:
-            params = {**common, "token": next(tokens), "ids": order.ids, "n": len(order.ids)}
-            answer.got.by_id = self._claim(conn, "claim_ids", params, answer)
-        if order.jobs:
-            floors = {"priorities": list(PRIORITIES)[::-1], "run_ats": [_NEVER] * len(PRIORITIES), "ids": [0] * len(PRIORITIES)}
-            params = {**common, **floors, "token": next(tokens), "n": order.jobs}
-            answer.got.rows = self._claim(conn, "claim_batch", params, answer)
-        return answer
+    def exchange(self, conn: Connection, order: Order) -> list[list[Row]]:
+        """Send the statements; runs in the client's thread."""
+        answers: list[list[Row]] = []
+        for step in order.steps:
+            with conn.cursor(binary=step.token is not None) as cursor:
+                cursor.execute(self._exchange.sql[step.block], step.params, prepare=True)
+                answers.append(cursor.fetchall() if step.into is not None else [])
+        return answers
 
-    def _claim(self, conn: Connection, name: str, params: dict[str, Any], answer: Answer) -> list[Row]:
-        with conn.cursor(binary=True) as cursor:
-            rows: list[Row] = cursor.execute(self.blocks[f"claim.{name}"], params, prepare=True).fetchall()
-        answer.claims.append((params["token"], rows, name == "claim_suspect"))
-        return rows
-
-    def _write(self, conn: Connection, flush: Flush, answer: Answer) -> None:
-        if flush.leases and flush.done:
-            conn.execute(self.blocks["finish.drop_leases"], {"tokens": flush.leases}, prepare=True)
-        batches = [[(i, t) for i in ids] for t, ids in flush.done.items()]
-        if len(batches) > 2:
-            batches = [[pair for batch in batches for pair in batch]]
-        for pairs in batches:
-            ids, tokens = [i for i, _ in pairs], [t for _, t in pairs]
-            name = "finish_mixed" if len(set(tokens)) > 1 else "finish_batch"
-            params = {"queue": QUEUE, "ids": ids, "tokens": tokens, "token": tokens[0]}
-            rows = conn.execute(self.blocks[f"finish.{name}"], params, prepare=True).fetchall()
-            answer.got.finished += rows
-            answer.finishes.append((pairs, sum(n for _, n in rows)))
-        if flush.outcomes:
-            params = {"worker": self.name, "outcomes": Jsonb(flush.outcomes)}
-            answer.got.settled = conn.execute(self.blocks["finish.settle"], params, prepare=True).fetchall()
-
-    def effect(self, order: Order, answer: Answer) -> Effect:
+    def effect(self, order: Order) -> Effect:
         """What an exchange makes true with its commit."""
-        sent = {(o["id"], o["token"]): o for o in order.flush.outcomes}
-        by_id: dict[int, list[dict[str, Any]]] = {}
-        for outcome_ in sent.values():
-            by_id.setdefault(outcome_["id"], []).append(outcome_)
-
-        dropped: list[set[int]] = []  # what was empty when the statement looked, not at the commit
+        dropped: dict[int, set[int]] = {}  # leases by step: those that were empty when the statement looked, not at the commit
 
         def happen(model: Model) -> None:
-            for pairs, told in answer.finishes:
-                model.finish(pairs, told)
-            tokens = self._settle(model, by_id, answer, first=not dropped)
-            if not dropped:
-                dropped.append({t for t in tokens if not any(j.token == t for j in model.jobs.values())})
-            model.drop(dropped[0])
-            if order.flush.done:
-                model.drop(order.flush.leases)
-            for token, rows, suspect in answer.claims:
-                made = [(r[ID], r[2], int(json.loads(r[PAYLOAD])["n"]), r[MARK]) for r in rows]
-                model.claim(token, self.name, made, suspect=suspect)
+            first = not dropped
+            for number, (step, rows) in enumerate(zip(order.steps, order.answers, strict=True)):
+                tokens = self._carry_out(model, order, step, rows, first=first)
+                if first:
+                    used = {j.token for j in model.jobs.values()}
+                    dropped[number] = tokens if step.block == "drop_leases" else {t for t in tokens if t not in used}
+                model.drop(dropped[number])
 
         return happen
 
-    def _settle(self, model: Model, by_id: dict[int, list[dict[str, Any]]], answer: Answer, *, first: bool) -> set[int]:
-        told: dict[int, list[str]] = {}
-        for ident, result in answer.got.settled:
-            told.setdefault(ident, []).append(result)
-        for ident, outcomes in by_id.items():
-            answers = sorted(told.get(ident, []), key=lambda r: r == "fenced")
-            must(len(answers) == len(outcomes), f"job {ident}: {outcomes} got {answers}")
-            # two outcomes of one job have two tokens, of which one at most holds: that one comes first
-            for one, result in zip(sorted(outcomes, key=lambda o: not model.owned(ident, o["token"])), answers, strict=True):
-                model.settle(one, result, first=first)
-        return {one["token"] for outcomes in by_id.values() for one in outcomes}
+    def _carry_out(self, model: Model, order: Order, step: Step, rows: list[Row], *, first: bool) -> set[int]:
+        """One statement; returns the tokens whose leases it removes if they are empty."""
+        params = step.params
+        if step.token is not None:
+            made = [(r[ID], r[2], int(json.loads(r[PAYLOAD])["n"]), r[MARK]) for r in rows]
+            model.claim(step.token, self.name, made, suspect=step.block == "claim_suspect")
+        elif step.block == "drop_leases":
+            return set(params["tokens"])
+        elif step.into is order.got.finished:
+            tokens = params["tokens"] if "tokens" in params else [params["token"]] * len(params["ids"])
+            model.finish(zip(params["ids"], tokens, strict=True), sum(n for _, n in rows))
+        elif step.into is order.got.settled:
+            keyed = step.block == "finish_keyed"
+            sent = [o for o in order.ask.flush.outcomes if ("keyed" in o) == keyed]
+            _settle(model, sent, rows, first=first)
+            alone = keyed and all(result != "busy" for _, result in rows)  # else it went through settle_v1 after all
+            return set(params["emptied"]) if alone else {o["token"] for o in sent}
+        return set()
 
     # ---- what the process gets to know -------------------------------------------------------------------------------
-    def answered(self, answer: Answer) -> None:
+    def answered(self) -> None:
         """The commit was confirmed."""
         order, self.order = self._sent(), None
-        for token, rows, _ in answer.claims:
-            self.outbox.took(token, len(rows))
-            for row in rows:
-                self._take(row)
-        results.take(self.lanes, self.outbox, order.flush, answer.got)
+        for step, rows in zip(order.steps, order.answers, strict=True):
+            self._exchange.read(step, rows)
+            if step.token is not None:
+                self.outbox.took(step.token, len(rows))
+                for row in rows:
+                    self._take(row)
+        results.take(self.lanes, self.outbox, order.ask.flush, order.got)
 
     def unanswered(self) -> None:
         """The connection broke: everything or nothing has happened (mend.py)."""
         order, self.order = self._sent(), None
-        for token in order.tokens:
-            self.outbox.took(token, 0)
-        self.outbox.restore(order.flush, doubtful=True)
+        for step in order.steps:
+            if step.token is not None:
+                self.outbox.took(step.token, 0)
+        self.outbox.restore(order.ask.flush, doubtful=True)
 
     def _sent(self) -> Order:
         assert self.order is not None
         return self.order
 
     def _take(self, row: Row) -> None:
-        if row[MARK] & SPENT:
-            self.outbox.add(outcome(row[ID], row[TOKEN], "exhausted", task=row[TASK]), urgent=True)
-        elif row[MARK] & EXPIRED:
-            self.outbox.add(outcome(row[ID], row[TOKEN], "expired", task=row[TASK]), urgent=True)
-        else:
+        ended = endings.unrun(row)
+        if ended is None:
             self.lanes.buffer.append(row)
+        else:
+            self.outbox.add(ended, urgent=True)
 
     def beaten(self, told: dict[str, Any], held: set[int]) -> None:
         """A heartbeat was answered; `held` are the tokens that were held when it was sent."""
@@ -229,34 +205,60 @@ class Process:
         self.news.apply(beat, held)
 
     # ---- handlers ----------------------------------------------------------------------------------------------------
-    def start(self, n: int) -> Run:
-        """Call the handler of a buffered job."""
-        row = self.lanes.buffer[n % len(self.lanes.buffer)]
-        self.lanes.buffer.remove(row)
-        run = Run(row)
-        self.lanes.slots.append(run)
-        return run
+    @property
+    def running(self) -> list[Slot]:
+        """Slots whose handler runs."""
+        return [slot for slot in self.lanes.slots if slot.row is not None]
 
-    def end(self, run: Run, kind: str) -> str:
+    def start(self, n: int) -> Slot | None:
+        """Call the handler of a buffered job; None when no slot is free."""
+        free = next((slot for slot in self.lanes.slots if slot.row is None), None)
+        if free is not None:
+            free.row = self.lanes.buffer[n % len(self.lanes.buffer)]
+            self.lanes.buffer.remove(free.row)
+            free.calling, free.since, free.deadline = True, boot(), math.inf
+        return free
+
+    def end(self, slot: Slot, kind: str) -> str:
         """A handler has ended in some way; returns what the worker makes of it."""
-        self.lanes.slots.remove(run)
-        row = run.row
+        row = slot.row
         assert row is not None
-        if run.told == "lease_lost":
-            return "nothing, for its lease is lost"
-        if run.told == "cancel" and kind != "success":
-            kind = "cancelled"
-        if kind == "success" and not (row[MARK] & REQUEUED or run.told):
-            self.outbox.done.setdefault(row[TOKEN], []).append(row[ID])
-            self.outbox.count += 1
+        task, before = self.tasks[row[TASK]], self.outbox.count
+        if kind == "success":
+            self.lanes._succeeded(slot, task, row, slot.since)
+        elif kind == "corrupt":  # no enqueue stores a payload that is no object
+            self.outbox.add(outcome(row[ID], row[TOKEN], kind, task=row[TASK]))
         else:
-            more: dict[str, Any] = {"max_interruptions": MAX_INTERRUPTIONS} if kind == "interrupted" else {}
-            self.outbox.add(outcome(row[ID], row[TOKEN], kind, delay=60.0 if kind == "retry_after" else 0.0, **more))
-        return kind
+            if kind == "timeout":
+                slot.tell("timeout")
+            elif kind == "interrupted" and slot.reason is None:
+                slot.interrupt("shutdown")
+            endings.failed(self.lanes, slot, task, RAISES[kind]())
+        slot.row, slot.calling = None, False
+        slot.clear()
+        written = self.outbox.outcomes[-1] if self.outbox.outcomes else {}
+        if self.outbox.count == before:
+            return "nothing, for its lease is lost"
+        return written["kind"] if written.get("id") == row[ID] else "success"
 
     def give_back(self, n: int) -> int:
         """Hand back a job that was not started; returns its id."""
         row = self.lanes.buffer[n % len(self.lanes.buffer)]
         self.lanes.buffer.remove(row)
-        self.outbox.add(outcome(row[ID], row[TOKEN], "handback"))
+        self.outbox.add(endings.handback(row))
         return int(row[ID])
+
+
+def _settle(model: Model, sent: list[dict[str, Any]], rows: list[Row], *, first: bool) -> None:
+    told: dict[int, list[str]] = {}
+    for ident, result in rows:
+        told.setdefault(ident, []).append(result)
+    by_id: dict[int, list[dict[str, Any]]] = {}
+    for one in {(o["id"], o["token"]): o for o in sent}.values():
+        by_id.setdefault(one["id"], []).append(one)
+    for ident, outcomes in by_id.items():
+        answers = sorted(told.get(ident, []), key=lambda r: r == "fenced")
+        must(len(answers) == len(outcomes), f"job {ident}: {outcomes} got {answers}")
+        # two outcomes of one job have two tokens, of which one at most holds: that one comes first
+        for one, result in zip(sorted(outcomes, key=lambda o: not model.owned(ident, o["token"])), answers, strict=True):
+            model.settle(one, result, first=first)

@@ -10,33 +10,32 @@ from typing import Any
 
 import psycopg
 from hypothesis import note
-from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 
-from tests.machine.actions import action
+from tests.machine.actions import action, fields, number, one_of, some
+from tests.machine.answers import brief, cancelled, changed, once_seen, stored
 from tests.machine.arena import PRODUCER, Arena
 from tests.machine.clients import Client
-from tests.machine.model import Effect, Job, Model, must
+from tests.machine.model import Effect, Model
+from tests.machine.records import must
 from tests.rig.servers import Connection
 
-ANY = st.integers(0, 11)
+_SLOTS = "select id, key_slot from tailrace.job where id = any(%s)"
+ANY = number(0, 11)
 """Which of the jobs there are, by its place."""
-PAUSE = st.sampled_from([False, False, True])
+PAUSE = one_of(False, False, True)
 """Whether the transaction stays open."""
-CHANGES = st.sampled_from(
-    ["cancel", "cancel by key", "cancel", "lower max_attempts", "lower max_attempts", "reschedule", "run_now"]
+CHANGES = one_of("cancel", "cancel by key", "lower max_attempts", "lower max_attempts", "reschedule", "run_now")
+MODES = one_of("after", "after", "skip", "replace", "preserve_run_at")
+NEW_JOB = fields(
+    task=one_of("t1", "t1", "t2"),
+    key=one_of(None, "k1", "k1", "k2"),
+    on_duplicate=MODES,
+    n=number(1, 3),
+    max_attempts=number(1, 3),
+    priority=one_of(0, 5),
 )
-NEW_JOB = st.fixed_dictionaries(
-    {
-        "task": st.sampled_from(["t1", "t1", "t2"]),
-        "key": st.sampled_from([None, "k1", "k1", "k2"]),
-        "on_duplicate": st.sampled_from(["skip", "replace", "preserve_run_at"]),
-        "n": st.integers(1, 3),
-        "max_attempts": st.integers(1, 3),
-        "priority": st.sampled_from([0, 5]),
-    }
-)
-"""One job of an enqueue; groups, limits and mode after add their options here."""
+"""One job of an enqueue; groups and limits add their options here."""
 
 
 def idle(machine: Producers) -> bool:
@@ -59,8 +58,19 @@ class Producers:
         born = [*sorted(model.jobs), *sorted(model.born - model.jobs.keys())]
         return born[n % len(born)]
 
-    def word(self, told: str, query: str, params: Any, effect: Callable[[list[Any], str | None], Effect], *, pause: bool) -> None:
-        """Send a function's call; `effect` gets its first row or the SQLSTATE it was refused with."""
+    def word(
+        self,
+        told: str,
+        query: str,
+        params: Any,
+        effect: Callable[[list[Any], str | None], Effect],
+        *,
+        pause: bool,
+        client: Client | None = None,
+        slots: bool = False,
+    ) -> None:
+        """Send a function's call; `effect` gets its rows (with the jobs' slots if asked for) or the SQLSTATE of its refusal."""
+        who = client or self.app
 
         def what(conn: Connection) -> tuple[list[Any], str | None]:
             conn.execute("savepoint word")
@@ -72,31 +82,41 @@ class Producers:
                 conn.execute("rollback to savepoint word")
                 return [], refused.sqlstate
             conn.execute("release savepoint word")
+            if slots:
+                at: dict[int, int] = dict(conn.execute(_SLOTS, [[row[0] for row in rows]]).fetchall())
+                rows = [(*row, at.get(row[0])) for row in rows]
             return rows, None
 
         def made(result: tuple[list[Any], str | None]) -> Effect:
-            note(f"    app: {told} -> {result[1] or result[0]}")
+            note(f"    {who.name}: {told} -> {result[1] or result[0]}")
             return effect(*result)
 
-        note(f"app: {told}{', and stays in its transaction' * pause}")
-        self.arena.do(self.app, told, what, made, commit=not pause)
+        note(f"{who.name}: {told}{', and stays in its transaction' * pause}")
+        self.arena.do(who, told, what, made, commit=not pause)
 
     # ---- enqueue -----------------------------------------------------------------------------------------------------
     @action(
         4,
         when=lambda self: idle(self) and len(self.arena.model.jobs) < 8,
-        jobs=st.lists(NEW_JOB, min_size=1, max_size=3),
+        jobs=some(NEW_JOB, 1, 3),
         pause=PAUSE,
     )
     def enqueue(self, jobs: list[dict[str, Any]], pause: bool) -> None:
         if len(jobs) > 1:
             self._enqueue_many(jobs, pause)
             return
-        job = jobs[0]
+        self.enqueue_one(self.app, jobs[0], pause=pause)
+
+    def enqueue_one(self, client: Client, job: dict[str, Any], *, pause: bool) -> None:
+        """One job by a client."""
         options = {k: v for k, v in job.items() if k not in ("task", "n") and v is not None}
-        query = "select id, outcome from tailrace.enqueue('q', %s, %s, %s)"
+        query = "select id, outcome, 1 from tailrace.enqueue('q', %s, %s, %s)"
         params = [job["task"], Jsonb({"n": job["n"]}), Jsonb(options)]
-        self.word(f"enqueue {_brief(job)}", query, params, lambda rows, error: stored([job], rows, error), pause=pause)
+
+        def effect(rows: list[Any], error: str | None) -> Effect:
+            return stored(client, [job], rows, error)
+
+        self.word(f"enqueue {brief(job)}", query, params, effect, pause=pause, client=client, slots=True)
 
     def _enqueue_many(self, jobs: list[dict[str, Any]], pause: bool) -> None:
         sent = [
@@ -107,9 +127,9 @@ class Producers:
         def effect(rows: list[Any], error: str | None) -> Effect:
             # what has a key is settled in the order of keys, after what has none
             order = sorted(rows, key=lambda r: ((j := jobs[r[2] - 1])["key"] is not None, j["task"], j["key"] or "", r[2]))
-            return stored([jobs[r[2] - 1] for r in order], order, error)
+            return stored(self.app, [jobs[r[2] - 1] for r in order], order, error)
 
-        self.word(f"enqueue_many {[_brief(job) for job in jobs]}", query, [Jsonb(sent)], effect, pause=pause)
+        self.word(f"enqueue_many {[brief(job) for job in jobs]}", query, [Jsonb(sent)], effect, pause=pause, slots=True)
 
     # ---- single jobs -------------------------------------------------------------------------------------------------
     @action(3, when=lambda self: idle(self) and self.arena.model.jobs, n=ANY, what=CHANGES, pause=PAUSE)
@@ -120,26 +140,35 @@ class Producers:
         if what == "cancel by key" and job is not None and job.key is not None:
             self._cancel_by_key(job.task, job.key, pause)
         elif what.startswith("cancel"):
+            self.app.rows.add(ident)
             self.word(f"cancel {ident}", "select tailrace.cancel(%s)", [ident], cancelled(ident), pause=pause)
         elif what == "lower max_attempts":
             query, told = "select tailrace.update_job(%s, '{\"max_attempts\": 1}')::text", f"update_job {ident} max_attempts 1"
+            self.app.rows.add(ident)
             self.word(told, query, [ident], lambda rows, error: changed(ident, error, max_attempts=1), pause=pause)
         else:
             later = "select tailrace.reschedule(%s, clock_timestamp() + interval '1 h')"
+            self.app.rows.add(ident)
             query = later if what == "reschedule" else "select tailrace.run_now(%s)"
             self.word(f"{what} {ident}", query, [ident], lambda rows, error: changed(ident, error), pause=pause)
 
     def _cancel_by_key(self, task: str, key: str, pause: bool) -> None:
         def effect(rows: list[Any], error: str | None) -> Effect:
-            seen: list[Effect] = []
+            seen: list[list[Effect]] = []
 
             def happen(model: Model) -> None:
-                if not seen:
-                    holder = model.holder(task, key)
-                    seen.append(cancelled(holder.id if holder else 404)(rows, error))
-                seen[0](model)
+                first = not seen
+                if first:
+                    holders = [job for slot in (1, 0) if (job := model.holder(task, key, slot)) is not None]
+                    wanted = "requested" if any(j.token is not None for j in holders) else "cancelled" if holders else "TR003"
+                    told = error or rows[0][0]
+                    must(told == wanted, f"cancel of key {key} was {told}, not {wanted}: {holders}")
+                    each = [(j.id, "cancelled" if j.token is None else "requested") for j in holders]
+                    seen.append([cancelled(ident)([[result]], None) for ident, result in each])
+                for one in seen[0]:
+                    one(model)
 
-            return happen
+            return once_seen(happen, error)
 
         query = "select tailrace.cancel_by_key('', 'q', %s, %s)"
         self.word(f"cancel_by_key {task} {key}", query, [task, key], effect, pause=pause)
@@ -150,7 +179,7 @@ class Producers:
         letters = sorted(self.arena.model.letters, key=lambda i: (self.arena.model.letters[i].state != "dead", i))
         return letters[n % len(letters)] if letters else self.some_job(n)
 
-    @action(2, when=lambda self: idle(self) and self.arena.model.letters, n=ANY, force=st.booleans(), pause=PAUSE)
+    @action(2, when=lambda self: idle(self) and self.arena.model.letters, n=ANY, force=one_of(False, True), pause=PAUSE)
     def requeue(self, n: int, force: bool, pause: bool) -> None:
         ident = self.some_letter(n)
 
@@ -171,7 +200,7 @@ class Producers:
         told = f"requeue {ident}{', forced' * force}"
         self.word(told, "select tailrace.requeue_dead_letter(%s, %s)", [ident, force], effect, pause=pause)
 
-    @action(2, when=lambda self: idle(self) and self.arena.model.letters, n=ANY)
+    @action(1, when=lambda self: idle(self) and self.arena.model.letters, n=ANY)
     def note_on_dead_letter(self, n: int) -> None:
         """An operator writes a note on a dead letter in an open transaction: nobody who works may wait for that."""
         living = sorted(self.arena.model.letters.keys() & self.arena.model.jobs.keys())
@@ -185,94 +214,7 @@ class Producers:
         self.word(f"note on dead letter {ident}", query, [ident], effect, pause=True)
 
     # ---- the transaction ---------------------------------------------------------------------------------------------
-    @action(3, when=lambda self: idle(self) and self.app.open, keep=st.sampled_from([True, True, False]))
+    @action(4, when=lambda self: idle(self) and self.app.open, keep=one_of(True, True, False))
     def end_transaction(self, keep: bool) -> None:
         note(f"app: {'commits' if keep else 'rolls back'}")
         (self.arena.commit if keep else self.arena.rollback)(self.app)
-
-
-def once_seen(happen: Effect, error: str | None) -> Effect:
-    """An effect whose refusal is true when it is told, and need not be so at the commit."""
-    told = [False]
-
-    def effect(model: Model) -> None:
-        if error is None or not told[0]:
-            told[0] = True
-            happen(model)
-
-    return effect
-
-
-def changed(ident: int, error: str | None, **columns: Any) -> Effect:
-    """A waiting job was changed; what runs or is gone must have been refused as such."""
-
-    def happen(model: Model) -> None:
-        job = model.jobs.get(ident)
-        wanted = "TR003" if job is None else "TR004" if job.token is not None else None
-        must(error == wanted, f"a change of job {ident} was {error or 'done'}: {job}")
-        if job is not None and error is None:
-            vars(job).update(columns)
-
-    return once_seen(happen, error)
-
-
-def cancelled(ident: int) -> Callable[[list[Any], str | None], Effect]:
-    """What an answer of cancel means."""
-
-    def effect(rows: list[Any], error: str | None) -> Effect:
-        told = [False]
-
-        def happen(model: Model) -> None:
-            job = model.jobs.get(ident)
-            answer = error or rows[0][0]
-            if not told[0]:
-                told[0] = True
-                wanted = "TR003" if job is None else "cancelled" if job.token is None else "requested"
-                must(answer == wanted, f"cancel of {ident} was {answer}, not {wanted}: {job}")
-            if answer == "cancelled" and job is not None:
-                model.end(job, "cancelled")
-            elif answer == "requested" and job is not None:
-                model.requested.add(ident)
-
-        return happen
-
-    return effect
-
-
-def stored(jobs: list[dict[str, Any]], rows: list[Any], error: str | None) -> Effect:
-    """What the answer of an enqueue means."""
-    must(error is None, f"an enqueue was refused: {error}")
-    told = [False]
-
-    def happen(model: Model) -> None:
-        first, told[0] = not told[0], True
-        for job, (ident, outcome, *_) in zip(jobs, rows, strict=True):
-            if first:
-                _check(model, job, ident, outcome)
-            if outcome == "created":
-                holder = model.holder(job["task"], job["key"])
-                if holder is not None and holder.past and holder.token is None and job["on_duplicate"] == "skip":
-                    model.end(holder, "expired")
-                model.store(Job(ident, job["task"], job["key"], job["n"], job["max_attempts"]))
-            elif outcome == "replaced":
-                model.replace(ident, job["n"], job["max_attempts"])
-
-    return happen
-
-
-def _check(model: Model, job: dict[str, Any], ident: int, outcome: str) -> None:
-    """Whether an outcome is the one that the mode asks for."""
-    holder = model.holder(job["task"], job["key"])
-    if holder is None or (holder.past and holder.token is None and job["on_duplicate"] == "skip"):
-        wanted = "created"
-    elif holder.token is not None:
-        wanted = "in_progress"
-    else:
-        wanted = "skipped" if job["on_duplicate"] == "skip" else "replaced"
-    must(outcome == wanted, f"enqueue of {job} was {outcome}, not {wanted}: the key is held by {holder}")
-    must(outcome == "created" or (holder is not None and holder.id == ident), f"enqueue of {job} told job {ident}, not {holder}")
-
-
-def _brief(job: dict[str, Any]) -> str:
-    key = f" key {job['key']} {job['on_duplicate']}" if job["key"] else ""
-    return f"{job['task']} n={job['n']} max_attempts={job['max_attempts']} priority={job['priority']}{key}"

@@ -26,6 +26,9 @@ BLOCKS = {
     "a claim takes what runs": ("claim.claim_batch", "and s.token is null", ""),
     "a claim waits for producers": ("claim.claim_batch", "for no key update of s skip locked", "for no key update of s"),
     "a suspect is claimed among others": ("claim.claim_batch", "and s.lost = 0", ""),
+    "an exhausted job is charged": ("claim.claim_batch", "attempts + (attempts < max_attempts)::int", "attempts + 1"),
+    "a successor is claimed": ("claim.claim_batch", "and s.key_slot = 0", ""),
+    "a successor is claimed by its id": ("claim.claim_ids", "and x.key_slot + 0 = 0", ""),
 }
 """What breaks: block, text, what stands there instead."""
 
@@ -33,12 +36,26 @@ FUNCTIONS = {
     "a late outcome is not fenced": ("settle_batch_v1", r" and j(?:ob)?\.token = (any \(v_tokens\)|o\.token)", ""),
     "a finish waits for a note": ("conclude_v1", "order by d.job_id for update skip locked", "order by d.job_id for update"),
     "an empty lease stays": ("drop_empty_leases_v1", "e.token = any (tokens)", "false"),
-    "a live lease is reaped": ("reap_v1", "w.until < v_now and v_now - v_steady", "v_now - v_steady"),
+    "a live lease is reaped": ("reap_v1", "w.until < v_cutoff and v_now - v_steady", "v_now - v_steady"),
     "a crash leaves no mark": ("take_over_v1", "k.lost + (k.result <> 'interrupted')::int", "k.lost"),
     "a crash gives the attempt back": ("take_over_v1", "when k.result = 'interrupted' then greatest", "when true then greatest"),
     "a cancel is forgotten": ("conclude_v1", "then 'cancelled'", "then x.result"),
     "an end is not counted": ("conclude_v1", "x.task, x.result, count(*)", "x.task, x.result, 2 * count(*)"),
     "a requeued job leaves its dead letter": ("write_dead_letters_v1", "x.requeues > 0 and x.result = 'succeeded'", "false"),
+    "interruptions have no end": ("settle_batch_v1", "j.interrupted < coalesce(o.max_interruptions, 10)", "true"),
+    "a late keyed finish is not fenced": ("finish_keyed_v1", r"and j\.token = o\.token(\s+order by)", r"\1"),
+    "a keyed finish waits for an enqueue's commit": ("finish_keyed_v1", "for update of j skip locked", "for update of j"),
+    "a cancel of a key stops at the holder's end": ("cancel_by_key", "when sqlstate 'TR003'", "when sqlstate 'TR999'"),
+    "a keyed finish leaves the successor": ("finish_keyed_v1", r"perform \S+promote_v1\([^;]*;", "null;"),
+    "a keyed finish passes over a locked successor": ("finish_keyed_v1", "v_keys, true)", "v_keys, false)"),
+    "an end leaves the successor": ("conclude_v1", r"perform \S+promote_v1\([^;]*;", "null;"),
+    "an end passes over a locked successor": ("busy_holders_v1", r"array\(select p\.holder [^;]*;", "'{}'::bigint[];"),
+    "a successor overlooks the holder's end": ("follow_v1", " for key share", ""),
+    "a late successor stays blocked": ("follow_v1", r"perform \S+promote_v1\([^;]*;", "null;"),
+    "a holder is replaced before its successor": ("enqueue_keyed_v1", "order by k.key_slot desc", "order by k.key_slot"),
+    "an enqueue keeps a lock on what runs": ("enqueue_keyed_v1", "raise exception using errcode = 'TR000'", "null"),
+    "a late completion is not fenced": ("complete_v1", "and o.token = complete_v1.job_token", ""),
+    "a completion passes over a locked successor": ("complete_v1", "and s.key_slot = 1 for no key update", "and s.key_slot = 2"),
 }  # fmt: skip
 """What breaks: function, text, what stands there instead."""
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hypothesis import note
-from hypothesis import strategies as st
 
-from tests.machine.actions import action
+from tests.machine.actions import action, number, one_of
 from tests.machine.arena import Arena
 from tests.machine.hands import WORKER
-from tests.machine.model import MAX_INTERRUPTIONS, Job, must
+from tests.machine.records import MAX_INTERRUPTIONS, Job, must
 from tests.machine.witness import jobs_of, leases_of
 
 _STEADY = """
@@ -27,8 +26,11 @@ where token is null and run_at > clock_timestamp() order by id for no key update
 _EXPIRE = """
 update tailrace.job set expires_at = clock_timestamp() - interval '1 s' where id = any(array(select id from tailrace.job
 where id = %s for no key update skip locked)) returning id"""
-PASSING = st.sampled_from(["due", "due", "expiry", "lease"])
-ROUTINES = st.sampled_from(["reap", "reap", "walk", "release", "release by force", "proof of death", "rest"])
+_SPEND = """
+update tailrace.job set attempts = max_attempts where id = any(array(select id from tailrace.job
+where id = %s and token is null and key_slot = 0 for no key update skip locked)) returning id"""
+PASSING = one_of("due", "due", "expiry", "lease", "hand edit")
+ROUTINES = one_of("reap", "reap", "walk", "release", "release by force", "proof of death", "rest")
 _SILENCE = "update tailrace.worker set until = clock_timestamp() - interval '1 s' where id = %s returning id"
 
 
@@ -39,10 +41,11 @@ class Upkeep:
     bereft: set[str]
 
     # ---- time --------------------------------------------------------------------------------------------------------
-    @action(3, when=lambda self: self.arena.model.jobs, n=st.integers(0, 7), what=PASSING, name=WORKER)
+    @action(3, when=lambda self: self.arena.model.jobs, n=number(0, 7), what=PASSING, name=WORKER)
     def time_passes(self, n: int, what: str, name: str) -> None:
-        """Waiting jobs fall due, one expires, or a lease ends without a heartbeat."""
-        {"due": self.make_due, "expiry": lambda: self._pass_expiry(n), "lease": lambda: self._pass_lease(name)}[what]()
+        """Waiting jobs fall due, one expires, a lease ends without a heartbeat, or somebody edits a row."""
+        passing = {"due": self.make_due, "expiry": lambda: self._pass_expiry(n), "lease": lambda: self._pass_lease(name)}
+        passing.get(what, lambda: self._edit(n))()
 
     def make_due(self) -> None:
         """What waits for its time waits no longer."""
@@ -55,6 +58,13 @@ class Upkeep:
             note(f"time: {ident} expires")
             self.arena.model.jobs[ident].past = True
 
+    def _edit(self, n: int) -> None:
+        """A waiting job has no attempt left: what an import or a hand edit may store, and a lowered max_attempts."""
+        ids = sorted(self.arena.model.jobs)
+        for (ident,) in self.arena.surgery(_SPEND, [ids[n % len(ids)]]):
+            note(f"somebody sets the attempts of {ident} to its max_attempts")
+            self.arena.model.jobs[ident].attempts = self.arena.model.jobs[ident].max_attempts
+
     def _pass_lease(self, name: str) -> None:
         worker = self.arena.processes[name].name
         note(f"time: the lease of {worker} passes")
@@ -62,7 +72,7 @@ class Upkeep:
         self.arena.model.silent.add(worker)
 
     # ---- take-overs --------------------------------------------------------------------------------------------------
-    @action(3, when=lambda self: self.arena.model.born, n=st.integers(0, 3), what=ROUTINES)
+    @action(2, when=lambda self: self.arena.model.born, n=number(0, 3), what=ROUTINES)
     def routine(self, n: int, what: str) -> None:
         """Maintenance does one thing; an operator releases a lease; the controller has proof that a worker is dead."""
         calls = {"reap": self.reap, "walk": self._walk, "rest": self._keep_house, "proof of death": lambda: self._prove_death(n)}
@@ -137,6 +147,7 @@ class Upkeep:
         note("upkeep: walks")
         report = self.arena.ask("maintenance.walk", {"after": -(2**63), "slice": 1000})
         must(report["orphaned"] == 0, f"the walk found tokens without a lease: {report}")
+        must(report["followed"] == 0, f"the walk found successors without a holder: {report}")
         model = self.arena.model
         rows = {j.id: j for j in jobs_of(self.arena.witness.look())}
         self.arena.touched()

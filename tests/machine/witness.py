@@ -11,7 +11,8 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from tests.machine.model import ENDS, MAX_INTERRUPTIONS, Job, Lease, Letter, Model, must
+from tests.machine.model import Model
+from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Job, Lease, Letter, must
 from tests.rig.servers import Connection
 
 INSTALL = """
@@ -49,7 +50,8 @@ insert into tailrace.queue (name, settings) values ('q', '{"jobDefaults": {"maxI
 _LOOK = """
 select
   (select coalesce(jsonb_agg(to_jsonb(j)), '[]') from (select id, task, key, (payload ->> 'n')::int as payload, max_attempts,
-     attempts, lost, interrupted, snoozes, requeues, token::text, coalesce(expires_at <= clock_timestamp(), false) as past
+     attempts, lost, interrupted, snoozes, requeues, token::text, key_slot as slot,
+     coalesce(expires_at <= clock_timestamp(), false) as past
      from tailrace.job) j) as jobs,
   (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (select job_id as id, task, key, (payload ->> 'n')::int as payload,
      max_attempts, state, total_attempts, dead_count, requeued_count from tailrace.dead_letter) d) as letters,

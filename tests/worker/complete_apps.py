@@ -84,6 +84,21 @@ def pay_late(ctx: JobContext[None]) -> None:
         conn.commit()
 
 
+@app.task(retry=soon, timeout=30)
+def save_and_wait(ctx: JobContext[None], end: str) -> None:
+    """Saves a state, completes, and keeps its transaction open for long."""
+    with psycopg.connect(dsn(), application_name="handlers", autocommit=True) as gate, psycopg.connect(dsn()) as conn:
+        conn.execute(ADD, row(ctx))
+        if ctx.saved is None:
+            ctx.save({"page": ctx.attempt})
+            ctx.complete_in(conn)
+            gate.execute(BEHIND_THE_GATE)
+            getattr(conn, end)()
+        else:
+            ctx.complete_in(conn)
+            conn.commit()
+
+
 def _end(conn: psycopg.Connection[Any], end: str) -> None:
     with psycopg.connect(dsn(), autocommit=True, application_name="handlers") as gate:
         gate.execute(BEHIND_THE_GATE)

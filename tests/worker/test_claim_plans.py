@@ -80,7 +80,6 @@ STATEMENTS: dict[str, tuple[set[str], int]] = {
     "floors.due": (READY | SUSPECT | {"job_by_group"}, 20_000),  # asked by --until-empty only, when nothing is left to do
     "finish.finish_batch": (KEY | {"Tid Scan"}, 400),
     "finish.finish_mixed": (KEY | {"Tid Scan"}, 400),
-    "finish.save": (KEY, 60),
 }
 """The indexes each may read job by, and the most pages that it may touch for ten rows."""
 

@@ -137,6 +137,20 @@ def test_a_lost_lease_cannot_commit(till: Till, gate: Connection) -> None:
     assert till.ends() == {}
 
 
+@pytest.mark.parametrize(("end", "attempt"), [("commit", 1), ("rollback", 2)])
+def test_a_saved_state_waits_for_no_transaction_of_the_handler(till: Till, gate: Connection, end: str, attempt: int) -> None:
+    """The worker writes it with the outcome: the row belongs to the handler's transaction until then. Nothing is lost."""
+    job = till.enqueue("save_and_wait", end=end)
+    worker = till.worker()
+    free = "select count(*) from (select from tailrace.job where id = %s for update skip locked) j"
+    eventually(lambda: till.database.value(free, [job]) == 0, what="the open completion")
+    till.wait_gone(till.enqueue("noop"))
+    gate.commit()
+    till.wait_gone(job)
+    assert till.effects(job) == [attempt]
+    assert worker.events("claim_failed") == []
+
+
 @BOTH
 @pytest.mark.parametrize(("where", "effect"), [("inside", 2), ("after", 1)])
 def test_a_worker_killed_around_the_commit(till: Till, task: str, where: str, effect: int) -> None:

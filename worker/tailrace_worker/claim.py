@@ -1,19 +1,19 @@
 """One exchange with the database: outcomes of the last batch, the next claim and its lease, in one transaction.
 
-The order of the statements is the order of locks everywhere: lease, job, dead letter. A lone pickup is one bare
-statement, which saves a third of its time. consumer.py decides what to ask for; floors.py says where the scans begin.
+The order of the statements (`Exchange.steps`) is the order of locks everywhere: lease, job, dead letter. A lone pickup is
+one bare statement, which saves a third of its time. consumer.py decides what to ask for; floors.py says where scans begin.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.clock import boot
-from tailrace_worker.finish import Flush, Outbox, Outcome
+from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
 from tailrace_worker.work import PINNED, Work
 
@@ -122,8 +122,40 @@ class Got:
             self.told = self.claimed_by(ask).pop()[EXTRA]
 
 
+@dataclass(frozen=True)
+class Step:
+    """One statement of an exchange.
+
+    Attributes:
+        block: Which one.
+        params: Its parameters.
+        into: The list of `Got` that takes its rows; None when nobody reads them.
+        token: Of the lease that it writes, if it takes jobs; then `into` has these jobs.
+    """
+
+    block: str
+    params: dict[str, Any]
+    into: list[Any] | None = None
+    token: int | None = None
+
+
 class Exchange:
-    """The statements of one queue on the work connection."""
+    """The statements of one queue on the work connection.
+
+    Args:
+        work: The connection, and the database's blocks.
+        queue: The queue's name.
+        worker: This worker's id.
+        tasks: The tasks it can run.
+        context_tasks: Those among them whose rows carry what a context shows.
+        strict_tasks: Those among them whose groups wait for a member that fails.
+        floors: Where the scans begin.
+        outbox: Told of each token that is on its way.
+        draw: Gives the tokens.
+
+    Attributes:
+        sql: The text of each block by its name.
+    """
 
     def __init__(
         self,
@@ -136,32 +168,19 @@ class Exchange:
         strict_tasks: Sequence[str],
         floors: Floors,
         outbox: Outbox,
+        draw: Callable[[], int] = draw_token,
     ) -> None:
         self.work, self.queue, self.worker, self.floors, self.outbox = work, queue, worker, floors, outbox
-        self._common: dict[str, Any] = {
-            "queue": queue,
-            "worker": worker,
-            "tasks": list(tasks),
-            "context_tasks": list(context_tasks),
-        }
+        self._common: dict[str, Any] = {"queue": queue, "worker": worker, "tasks": list(tasks), "context_tasks": list(context_tasks)}
         self.know(0)
         self._strict = list(strict_tasks)
-        self._sent: list[str] = []
+        self._draw, self._sent = draw, list[str]()
         blocks = work.database.blocks
-        self._sql = {
+        self.sql = {
             name: blocks[f"{stem}.{name}"]
             for stem, names in {
                 "claim": ("claim_batch", "claim_ids", "claim_suspect", "turn_groups", "claim_limited", "turn_limited"),
-                "finish": (
-                    "drop_leases",
-                    "finish_batch",
-                    "finish_mixed",
-                    "finish_kept",
-                    "finish_keyed",
-                    "settle",
-                    "tasks_of",
-                    "save",
-                ),
+                "finish": ("drop_leases", "finish_batch", "finish_mixed", "finish_kept", "finish_keyed", "settle", "tasks_of"),
                 "floors": ("look", "gaps"),
                 "session": ("set_local",),
             }.items()
@@ -185,14 +204,20 @@ class Exchange:
         """
         conn, began, ok = self.work.conn, boot(), False
         self._sent = []
+        got = Got()
+        steps = self.steps(ask, now, got)
+        if not steps:  # a limit has taken the claim out of it
+            return got
         try:
-            more = ask.flush.size or ask.flush.saved or ask.ids or ask.suspect or ask.look or ask.turn
-            if not (more or ask.jobs):  # a limit has taken the claim out of it
-                return Got()
-            alone = not (more or self.work.pooled)  # a pooled session needs a transaction for its settings
-            got = await (self._pickup(conn, ask, now) if ask.jobs and alone else self._transaction(conn, ask, now))
+            # one claim is one statement; a pooled session needs a transaction for its settings
+            alone = len(steps) == 1 and steps[0].block in ("claim_batch", "claim_limited") and not self.work.pooled
+            await (self._pickup(conn, steps[0]) if alone else self._transaction(conn, steps))
+            got.understand(ask)
             ok = True
         finally:
+            for step in steps:
+                if step.token is not None:
+                    self.outbox.took(step.token, len(step.into or ()))
             self.work.operations.note(self._sent, boot() - began, ok=ok)
         return got
 
@@ -206,107 +231,92 @@ class Exchange:
             OperationalError: The server is away.
         """
         async with self.work.settled() as conn:
-            answer = await conn.execute(self._sql["tasks_of"], {"ids": list(ids)})
+            answer = await conn.execute(self.sql["tasks_of"], {"ids": list(ids)})
         return dict(await answer.fetchall())
 
-    async def _pickup(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
-        got, token = Got(), self._expect()
-        ((rows, name, params),) = self._wanted(ask, got, now)
-        try:
-            rows.extend(await (await self._by(conn, name, token, params)).fetchall())
-            got.understand(ask)
-        finally:
-            self.outbox.took(token, len(rows))
-        return got
+    async def _pickup(self, conn: AsyncConnection, step: Step) -> None:
+        self.read(step, await (await self._send(conn, step)).fetchall())
 
-    async def _transaction(self, conn: AsyncConnection, ask: Ask, now: float) -> Got:
-        got = Got()
-        readers: list[tuple[list[Any], Any]] = []
-        claims: list[tuple[int, list[Row]]] = []
-        try:
-            async with conn.pipeline(), conn.transaction():
-                if self.work.pooled:
-                    await self._send(conn, "set_local", settings_of(PINNED))
-                await self._write(conn, ask.flush, got, readers)
-                for rows, name, params in self._wanted(ask, got, now):
-                    token = self._expect()
-                    claims.append((token, rows))
-                    readers.append((rows, await self._by(conn, name, token, params)))
-                if ask.look:
-                    known = {**self._common, "priorities": self.floors.known}
-                    readers.append((got.looked, await self._send(conn, "look", known)))
-                    gaps = {**self._common, **self.floors.gaps()}
-                    readers.append((got.gaps, await self._send(conn, "gaps", gaps)))
-            for rows, cursor in readers:
-                rows.extend(await cursor.fetchall())
-            got.understand(ask)
-        finally:
-            for token, rows in claims:
-                self.outbox.took(token, len(rows))
-        return got
+    async def _transaction(self, conn: AsyncConnection, steps: Sequence[Step]) -> None:
+        async with conn.pipeline(), conn.transaction():
+            if self.work.pooled:
+                await self._send(conn, Step("set_local", settings_of(PINNED)))
+            cursors = [await self._send(conn, step) for step in steps]
+        for step, cursor in zip(steps, cursors, strict=True):
+            if step.into is not None:
+                self.read(step, await cursor.fetchall())
 
-    def _wanted(self, ask: Ask, got: Got, now: float) -> list[tuple[list[Row], str, dict[str, Any]]]:
-        """What an exchange takes: where its rows belong, the statement and its parameters."""
-        wanted: list[tuple[list[Row], str, dict[str, Any]]] = []
-        limited = ask.limited
+    async def _send(self, conn: AsyncConnection, step: Step) -> Any:
+        self._sent.append(step.block)
+        cursor = conn.cursor(binary=step.token is not None)
+        return await cursor.execute(self.sql[step.block], step.params, prepare=True)
+
+    # ---- the statements in their order -------------------------------------------------------------------------------
+    def steps(self, ask: Ask, now: float, got: Got) -> list[Step]:
+        """Everything that an exchange sends, in its order, with tokens that are expected from now on.
+
+        The state machine of the tests sends it too, so it plays what is really sent.
+
+        Args:
+            ask: What to do.
+            now: This process's clock in seconds.
+            got: Takes the rows.
+        """
+        steps = self._writes(ask.flush, got)
+        steps += self._limited_claims(ask, ask.limited, got) if ask.limited is not None else self._claims(ask, now, got)
+        if ask.look:
+            steps.append(Step("look", {**self._common, "priorities": self.floors.known}, got.looked))
+            steps.append(Step("gaps", {**self._common, **self.floors.gaps()}, got.gaps))
+        return steps
+
+    def _claims(self, ask: Ask, now: float, got: Got) -> list[Step]:
+        steps = []
         if ask.turn is not None:
-            params = {**ask.turn.params(), "strict_tasks": self._strict}
-            if limited is None:
-                wanted.append((got.members, "turn_groups", params))
-            else:
-                wanted.append((got.members, "turn_limited", {**params, **limited.params, "shares": limited.members}))
-        if limited is not None:
-            if ask.claims:
-                more = {"shares": limited.shares, "n": ask.most, "ids": list(ask.ids), "suspect": ask.suspect}
-                wanted.append((got.claimed_by(ask), "claim_limited", {**limited.params, **more}))
-            return wanted
+            steps.append(self._claim("turn_groups", got.members, {**ask.turn.params(), "strict_tasks": self._strict}))
         if ask.suspect:
-            wanted.append((got.suspects, "claim_suspect", {}))
+            steps.append(self._claim("claim_suspect", got.suspects, {}))
         if ask.ids:
-            wanted.append((got.by_id, "claim_ids", {"ids": list(ask.ids), "n": ask.jobs}))
+            steps.append(self._claim("claim_ids", got.by_id, {"ids": list(ask.ids), "n": ask.jobs}))
         elif ask.jobs:
-            wanted.append((got.rows, "claim_batch", {**self.floors.starts(now), "n": ask.jobs}))
-        return wanted
+            steps.append(self._claim("claim_batch", got.rows, {**self.floors.starts(now), "n": ask.jobs}))
+        return steps
 
-    async def _send(self, conn: AsyncConnection, name: str, params: dict[str, Any], *, binary: bool = False) -> Any:
-        self._sent.append(name)
-        return await conn.cursor(binary=binary).execute(self._sql[name], params, prepare=True)
+    def _limited_claims(self, ask: Ask, limited: Limited, got: Got) -> list[Step]:
+        steps = []
+        if ask.turn is not None:
+            turn = {**ask.turn.params(), "strict_tasks": self._strict, **limited.params, "shares": limited.members}
+            steps.append(self._claim("turn_limited", got.members, turn))
+        if ask.claims:
+            more = {"shares": limited.shares, "n": ask.most, "ids": list(ask.ids), "suspect": ask.suspect}
+            steps.append(self._claim("claim_limited", got.claimed_by(ask), {**limited.params, **more}))
+        return steps
 
-    def _expect(self) -> int:
-        token = draw_token()
+    def _claim(self, block: str, into: list[Row], params: dict[str, Any]) -> Step:
+        token = self._draw()
         self.outbox.expected.add(token)
-        return token
+        return Step(block, {**self._common, **params, "token": token}, into, token)
 
-    async def _by(self, conn: AsyncConnection, name: str, token: int, params: dict[str, Any]) -> Any:
-        return await self._send(conn, name, {**self._common, **params, "token": token}, binary=True)
-
-    async def _write(self, conn: AsyncConnection, flush: Flush, got: Got, readers: list[tuple[list[Any], Any]]) -> None:
-        if flush.leases and flush.done:
-            await self._send(conn, "drop_leases", {"tokens": flush.leases})
-        for (ident, token), state in flush.saved.items():
-            await self._send(conn, "save", {"id": ident, "token": token, "saved": state})
+    def _writes(self, flush: Flush, got: Got) -> list[Step]:
+        steps = [Step("drop_leases", {"tokens": flush.leases})] if flush.leases and flush.done else []
         if len(flush.done) > 2 or (flush.done and self.outbox.history):
             ids = [i for batch in flush.done.values() for i in batch]
             tokens = [t for t, batch in flush.done.items() for _ in batch]
-            mixed = {"queue": self.queue, "ids": ids, "tokens": tokens}
             block = "finish_kept" if self.outbox.history else "finish_mixed"
-            readers.append((got.finished, await self._send(conn, block, mixed)))
+            steps.append(Step(block, {"queue": self.queue, "ids": ids, "tokens": tokens}, got.finished))
         else:
             for token, batch in flush.done.items():
-                params = {"queue": self.queue, "ids": batch, "token": token}
-                readers.append((got.finished, await self._send(conn, "finish_batch", params)))
+                steps.append(Step("finish_batch", {"queue": self.queue, "ids": batch, "token": token}, got.finished))
         keyed = [o for o in flush.outcomes if "keyed" in o]
         if keyed:
-            readers.append((got.settled, await self._finish_keyed(conn, keyed, flush.emptied)))
-        if len(keyed) < len(flush.outcomes):
-            others = [o for o in flush.outcomes if "keyed" not in o] if keyed else flush.outcomes
-            readers.append((got.settled, await self._settle(conn, others)))
+            params = {"ids": [o["id"] for o in keyed], "tokens": [o["token"] for o in keyed], "emptied": list(flush.emptied)}
+            steps.append(Step("finish_keyed", {"worker": self.worker, **params}, got.settled))
+        others = [o for o in flush.outcomes if "keyed" not in o] if keyed else flush.outcomes
+        if others:
+            steps.append(Step("settle", {"worker": self.worker, "outcomes": Jsonb(others)}, got.settled))
+        return steps
 
-    async def _finish_keyed(self, conn: AsyncConnection, keyed: Sequence[Outcome], emptied: Sequence[int]) -> Any:
-        ids, tokens = [o["id"] for o in keyed], [o["token"] for o in keyed]
-        params = {"worker": self.worker, "ids": ids, "tokens": tokens, "emptied": list(emptied)}
-        return await self._send(conn, "finish_keyed", params)
-
-    async def _settle(self, conn: AsyncConnection, outcomes: Sequence[Outcome]) -> Any:
-        params = {"worker": self.worker, "outcomes": Jsonb(outcomes)}
-        return await self._send(conn, "settle", params)
+    @staticmethod
+    def read(step: Step, rows: Sequence[Row]) -> None:
+        """Take the rows of a statement."""
+        if step.into is not None:
+            step.into.extend(rows)

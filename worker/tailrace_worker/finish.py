@@ -7,6 +7,7 @@ gives.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,7 @@ class Flush:
 
     Attributes:
         done: Succeeded jobs by the token of their lease.
-        outcomes: Every other outcome.
-        saved: Handlers' own states by (id, token), written before their job ends.
+        outcomes: Every other outcome; with the state that its handler saved, if it did.
         leases: Tokens whose last job is in this flush, when that is a plain success.
         doubtful: An earlier try may have been committed.
         emptied: Tokens whose last job is in this flush, when that is any other outcome.
@@ -33,7 +33,6 @@ class Flush:
 
     done: dict[int, list[int]]
     outcomes: list[Outcome]
-    saved: dict[tuple[int, int], str]
     leases: list[int]
     doubtful: bool = False
     emptied: list[int] = field(default_factory=list)
@@ -49,6 +48,8 @@ class Outbox:
     """The outcomes of one queue that the database does not know yet, and the leases this worker holds.
 
     Attributes:
+        saved: Handlers' own states, JSON text by (id, token). They wait for the outcome: the row of a job that its handler
+            completes belongs to the handler's transaction.
         held: Jobs by token that this worker holds and whose outcome is not confirmed.
         expected: Tokens of claims that are on their way.
         lost: Tokens that the database took away: nothing of theirs is written.
@@ -111,18 +112,29 @@ class Outbox:
             self._again = [(at, o) for at, o in self._again if at > now]
         outcomes, self.outcomes = self.outcomes + due, []
         done, self.done = self.done, {}
-        saved, self.saved = self.saved, {}
+        if self.saved:
+            self._hand_over(done, outcomes)
         if self.lost:
             every = sum(map(len, done.values())) + len(outcomes)
             done = {t: ids for t, ids in done.items() if t not in self.lost}
             outcomes = [o for o in outcomes if o["token"] not in self.lost]
-            saved = {key: state for key, state in saved.items() if key[1] not in self.lost}
             self.refused += every - sum(map(len, done.values())) - len(outcomes)
         leases, emptied = self._count_down(done, outcomes)
-        flush = Flush(done, outcomes, saved, leases, self._doubtful, emptied)
+        flush = Flush(done, outcomes, leases, self._doubtful, emptied)
         self.in_flight += flush.size
         self.count, self.urgent, self._doubtful = 0, False, False
         return flush
+
+    def _hand_over(self, done: dict[int, list[int]], outcomes: list[Outcome]) -> None:
+        """Saved states go with the outcomes of their runs; a success needs none, and a lost lease writes none."""
+        for one in outcomes:
+            state = self.saved.pop((one["id"], one["token"]), None)
+            if state is not None:
+                one["saved"] = json.loads(state)
+        over = {(i, t) for t, ids in done.items() for i in ids}
+        for key in list(self.saved):  # a handler in a thread may save at any moment
+            if key in over or key[1] in self.lost:
+                self.saved.pop(key, None)
 
     def _count_down(self, done: dict[int, list[int]], outcomes: list[Outcome]) -> tuple[list[int], list[int]]:
         ended: list[int] = []
@@ -154,7 +166,6 @@ class Outbox:
         for outcome in flush.outcomes:
             self.held[outcome["token"]] = self.held.get(outcome["token"], 0) + 1
         self.outcomes = flush.outcomes + self.outcomes
-        self.saved = {**flush.saved, **self.saved}
         self.count += flush.size
         self.in_flight -= flush.size
         if doubtful:

@@ -57,7 +57,7 @@ class Plan:
         jobs -= jobs if suspect and limits.on else suspect
         below = limits.stragglers(now) if jobs > 0 else []  # all at once: those that others lock are passed over
         self._flush_at = 0.0
-        taken = consumer.take_outcomes(now) if flush else Flush({}, [], {}, [])
+        taken = consumer.take_outcomes(now) if flush else Flush({}, [], [])
         if turn is not None and turn.ended:
             turn.unsettled = [o["id"] for o in taken.outcomes] + consumer.outbox.unsettled()
         ids = [ident for _, some in below for ident in some]

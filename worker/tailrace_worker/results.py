@@ -154,15 +154,13 @@ def as_outcomes(flush: Flush, tasks: Mapping[int, str]) -> Flush:
         tasks: The task of each succeeded job, for its counter; a job that is not in it has ended already.
     """
     successes = [outcome(i, token, "success", task=tasks.get(i)) for token, ids in flush.done.items() for i in ids]
-    return Flush({}, flush.outcomes + successes, flush.saved, [], flush.doubtful, flush.leases + flush.emptied)
+    return Flush({}, flush.outcomes + successes, [], flush.doubtful, flush.leases + flush.emptied)
 
 
 def parts(flush: Flush) -> Iterator[Flush]:
-    """A flush in pieces that can fail alone: one saved state or one outcome each."""
-    for key, state in flush.saved.items():
-        yield Flush({}, [], {key: state}, [], flush.doubtful)
+    """A flush in pieces that can fail alone: one outcome each."""
     for each in flush.outcomes:
-        yield Flush({}, [each], {}, [], flush.doubtful, flush.emptied)
+        yield Flush({}, [each], [], flush.doubtful, flush.emptied)
 
 
 def brief(error: BaseException) -> str:

@@ -538,7 +538,8 @@ begin
 end $$;
 
 -- Finish succeeded jobs that hold keys, and let their successors follow. `emptied`: leases whose last job is among them.
--- results: succeeded, fenced, busy (its successor, or the row itself, is locked by somebody else).
+-- results: succeeded, fenced, busy (its successor, or the row itself, is locked by somebody else: an enqueue of its successor
+-- that is just being committed, and may wait for the end of another holder).
 create function tailrace.finish_keyed_v1(worker text, ids bigint[], tokens bigint[], emptied bigint[]) returns table (id bigint, result text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -547,6 +548,7 @@ as $$
 #variable_conflict use_column
 declare
   v_worker  text := worker;
+  v_locked  bigint[];
   v_done    bigint[];
   v_tenants text[];
   v_queues  text[];
@@ -554,8 +556,9 @@ declare
   v_keys    text[];
 begin
   begin
-    with f as materialized (select o.id, o.token from unnest(ids, tokens) o(id, token)),
-    gone as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token returning j.id, j.tenant, j.queue, j.task, j.key),
+    v_locked := array(select j.id from unnest(ids, tokens) o(id, token) join tailrace.job j on j.id = o.id and j.token = o.token
+                      order by j.id for update of j skip locked);
+    with gone as (delete from tailrace.job j where j.id = any (v_locked) returning j.id, j.tenant, j.queue, j.task, j.key),
     counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'succeeded', count(*) from gone g group by 1, 2)
     select coalesce(array_agg(g.id), '{}'), array_agg(g.tenant), array_agg(g.queue), array_agg(g.task), array_agg(g.key)
       into v_done, v_tenants, v_queues, v_tasks, v_keys from gone g;
@@ -571,7 +574,8 @@ begin
     perform tailrace.drop_empty_leases_v1(emptied);
   end if;
   return query
-    select o.id, case when o.id = any (v_done) then 'succeeded' else 'fenced' end from unnest(ids, tokens) o(id, token);
+    select o.id, case when j.id is not null then 'busy' when o.id = any (v_done) then 'succeeded' else 'fenced' end
+    from unnest(ids, tokens) o(id, token) left join tailrace.job j on j.id = o.id and j.token = o.token;
 end $$;
 
 -- Complete a running job in its handler's own transaction, on the handler's own connection: everything that a success does.

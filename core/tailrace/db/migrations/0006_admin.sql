@@ -62,8 +62,12 @@ begin
   for v_id in select j.id from tailrace.job j
               where j.tenant = coalesce(cancel_by_key.tenant, '') and j.queue = cancel_by_key.queue and j.task = cancel_by_key.task
                 and j.key = cancel_by_key.key order by j.key_slot desc loop
-    v_one := tailrace.cancel(v_id);
-    v_result := case when v_result = 'requested' then v_result else v_one end;
+    begin
+      v_one := tailrace.cancel(v_id);
+      v_result := case when v_result = 'requested' then v_result else v_one end;
+    exception when sqlstate 'TR003' then   -- the holder has ended while this waited for its successor
+      null;
+    end;
   end loop;
   if v_result is null then
     perform tailrace.refuse_v1('TR003', 'key', format('no live job of task %s holds key %s', cancel_by_key.task, cancel_by_key.key),

@@ -61,9 +61,3 @@ select id, result from tailrace.settle_v1(%(worker)s, %(outcomes)s)
 -- locks: none
 -- index: the primary key of job
 select id, task from tailrace.job where id = any(%(ids)s::bigint[])
-
--- name: save
--- purpose: a handler's own state, kept through retries
--- locks: the job row of the running job
--- index: the primary key of job
-update tailrace.job set saved = %(saved)s where id = %(id)s and token = %(token)s
