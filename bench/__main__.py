@@ -8,7 +8,20 @@ from pathlib import Path
 from bench.children import ChildError
 from bench.report import Outcome, load_average, machine, show
 from bench.runs import Lab, RunError
-from bench.scenarios import Options, dead_letters, drain, enqueue, future, groups, head, held, late, limits, maintenance_scale, pickup
+from bench.scenarios import (
+    Options,
+    dead_letters,
+    drain,
+    enqueue,
+    future,
+    groups,
+    head,
+    held,
+    late,
+    limits,
+    maintenance_scale,
+    pickup,
+)
 from bench.server import Server
 from tailrace_cli.embedded import EmbeddedPostgresError
 

@@ -62,8 +62,8 @@ def add_to(group: click.Group) -> None:
     ) -> int:
         """Run maintenance: all routines unless some are named.
 
-        They are reaper, sweep, cron, retention, auto_requeue, statistics and housekeeping. Each runs at its period until SIGTERM or
-        Ctrl-C; with -o json each run is a line. Workers do the same when nobody else does. Any number may run.
+        They are reaper, sweep, cron, retention, auto_requeue, statistics and housekeeping. Each runs at its period until
+        SIGTERM or Ctrl-C; with -o json each run is a line. Workers do the same when nobody else does. Any number may run.
         """
         settings = WorkerSettings.load({**given_flags(flags), **invocation.overrides()})
         logs.configure(form=settings.log_format, level=settings.log_level)

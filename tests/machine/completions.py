@@ -12,7 +12,7 @@ from hypothesis import note
 
 from tailrace.completion import Completion
 from tailrace.errors import LeaseLost
-from tailrace_worker.claim import ID, TOKEN
+from tailrace_worker.rows import ID, TOKEN
 from tests.machine.actions import action, number, one_of
 from tests.machine.arena import HANDLER
 from tests.machine.clients import Client

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import note
 
-from tailrace_worker.claim import ID, TOKEN, Row
+from tailrace_worker.rows import ID, TOKEN, Row
 from tailrace_worker.slots import Slot
 from tests.machine.actions import action, number, one_of, some
 from tests.machine.arena import HANDLER, WORKERS, Arena

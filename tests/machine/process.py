@@ -15,15 +15,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from tailrace_worker import endings, results
+from tailrace_worker.ask import Ask, Got
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ID, MARK, PAYLOAD, TASK, TOKEN, Ask, Exchange, Got, Row, Step
+from tailrace_worker.claim import Exchange, Step
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
 from tailrace_worker.finish import BUSY_SECONDS, Outbox
 from tailrace_worker.floors import Floors
 from tailrace_worker.lease import Beat
 from tailrace_worker.pace import Pace
+from tailrace_worker.rows import ID, MARK, PAYLOAD, TASK, TOKEN, Row
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate, Slot
 from tests.machine.handlers import QUEUE, RAISES, app
@@ -110,7 +112,8 @@ class Process:
         )
         desk: Any = SimpleNamespace(
             queue=QUEUE, outbox=self.outbox, lanes=self.lanes, rescan=SimpleNamespace(workers=1), pace=pace, want=want,
-            turns=SimpleNamespace(workers=1), claiming=True, max_interruptions=None, discard=False,
+            turns=SimpleNamespace(workers=1),
+            limits=SimpleNamespace(version=0, ahead=True), claiming=True, max_interruptions=None, discard=False,
         )  # fmt: skip
         self.desk = desk
         self.news = News([desk], gate, lambda lease: None)

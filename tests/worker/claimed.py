@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace_worker.claim import Row
+from tailrace_worker.rows import Row
 
 
 def row(

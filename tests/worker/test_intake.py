@@ -10,10 +10,11 @@ import pytest
 from tailrace import App
 from tailrace.db import Blocks
 from tailrace_worker import intake
+from tailrace_worker.ask import Got
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import EXPIRED, LAST, SPENT, Got
 from tailrace_worker.finish import Outbox
 from tailrace_worker.pace import Pace
+from tailrace_worker.rows import EXPIRED, LAST, SPENT
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
 from tests.worker.claimed import row

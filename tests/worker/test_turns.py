@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace_worker.claim import EXPIRED, GROUPED, LAST, Row
 from tailrace_worker.finish import Outbox
 from tailrace_worker.groups import Groups
 from tailrace_worker.pace import Pace
+from tailrace_worker.rows import EXPIRED, GROUPED, LAST, Row
 from tailrace_worker.turns import FIRST, WALK, Turn, Turns
 from tests.worker.claimed import row
 

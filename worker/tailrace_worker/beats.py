@@ -11,12 +11,12 @@ from typing import Any
 
 from tailrace.names.events import Event
 from tailrace_worker import limited
-from tailrace_worker.claim import GROUPED, ID, MARK, TASK, TOKEN
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.failures import outcome
 from tailrace_worker.groups import follow
 from tailrace_worker.lease import Beat
 from tailrace_worker.results import fenced
+from tailrace_worker.rows import GROUPED, ID, MARK, TASK, TOKEN
 from tailrace_worker.slots import Gate
 
 log = logging.getLogger("tailrace.worker")

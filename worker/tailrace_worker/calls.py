@@ -19,8 +19,8 @@ from tailrace.hooks import around
 from tailrace.job import JobContext, Stop
 from tailrace_worker import context
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import ID, TOKEN, Row
 from tailrace_worker.finish import Outbox
+from tailrace_worker.rows import ID, TOKEN, Row
 from tailrace_worker.slots import Slot
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tailrace_worker import intake, limited, mend, results
 from tailrace_worker.agenda import MEMBER_DUE, OTHER_LIMITS, ROUNDING_SECONDS, Agenda
+from tailrace_worker.ask import Ask, Got
 from tailrace_worker.bound import BoundTask, Histogram
-from tailrace_worker.claim import ID, TOKEN, Ask, Exchange, Got
+from tailrace_worker.claim import Exchange
 from tailrace_worker.classes import TaskClass
 from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
@@ -23,6 +24,7 @@ from tailrace_worker.limits import Limits
 from tailrace_worker.pace import Pace
 from tailrace_worker.plan import Plan
 from tailrace_worker.rescan import Rescan
+from tailrace_worker.rows import ID, TOKEN
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate
 from tailrace_worker.turns import Turns

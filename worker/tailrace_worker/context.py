@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.completion import Completion
 from tailrace.job import Job, JobContext, Stop
-from tailrace_worker.claim import ATTEMPT, EXTRA, ID, TASK, Row
+from tailrace_worker.rows import ATTEMPT, EXTRA, ID, TASK, Row
 
 
 def build(

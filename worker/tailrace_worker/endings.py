@@ -16,7 +16,10 @@ from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace.results import plain_result
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.claim import (
+from tailrace_worker.clock import boot
+from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
+from tailrace_worker.finish import Outcome
+from tailrace_worker.rows import (
     ATTEMPT,
     EXPIRED,
     EXTRA,
@@ -32,9 +35,6 @@ from tailrace_worker.claim import (
     TOKEN,
     Row,
 )
-from tailrace_worker.clock import boot
-from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
-from tailrace_worker.finish import Outcome
 from tailrace_worker.slots import Slot
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from tailrace.db import Jsonb, errors, settled
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker import endings, results
-from tailrace_worker.claim import ATTEMPT, ID, TASK, TOKEN
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, fingerprint, outcome
+from tailrace_worker.rows import ATTEMPT, ID, TASK, TOKEN
 from tailrace_worker.slots import Slot
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import GROUP, GROUPED, ID, MARK, PRIORITY, RUN_AT, TENANT, TOKEN, Row
 from tailrace_worker.finish import Outbox
+from tailrace_worker.rows import GROUP, GROUPED, ID, MARK, PRIORITY, RUN_AT, TENANT, TOKEN, Row
 
 if TYPE_CHECKING:
     from tailrace_worker.run import Lanes

@@ -9,10 +9,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace_worker import endings
-from tailrace_worker.claim import ATTEMPT, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Got, Row
+from tailrace_worker.ask import Got
 from tailrace_worker.clock import boot
 from tailrace_worker.groups import hand_back
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
+from tailrace_worker.rows import ATTEMPT, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Row
 from tailrace_worker.run import Lanes
 
 if TYPE_CHECKING:

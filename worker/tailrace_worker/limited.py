@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.db import settings_of
 from tailrace_worker import mend
-from tailrace_worker.claim import TASK, TOKEN, Ask, Got
+from tailrace_worker.ask import Ask, Got
 from tailrace_worker.classes import Limited
 from tailrace_worker.clock import boot
 from tailrace_worker.floors import SECONDS_BEHIND
 from tailrace_worker.groups import hand_back
+from tailrace_worker.rows import TASK, TOKEN
 from tailrace_worker.work import PINNED
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tailrace_worker.claim import ID, TASK, Row
 from tailrace_worker.classes import Rest, TaskClass, own_limits, sort_out
 from tailrace_worker.floors import Floors
 from tailrace_worker.rates import Units
+from tailrace_worker.rows import ID, TASK, Row
 
 if TYPE_CHECKING:
     from tailrace_worker.rescan import Rescan

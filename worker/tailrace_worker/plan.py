@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace_worker import intake
-from tailrace_worker.claim import Ask
+from tailrace_worker.ask import Ask
 from tailrace_worker.classes import Limited
 from tailrace_worker.finish import Flush
 

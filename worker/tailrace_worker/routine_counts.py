@@ -1,7 +1,7 @@
 """What the maintenance routines of this process did, as plain numbers that metrics.py shows.
 
-Written by the threads that stand in for a missing runner (upkeep.py; each routine has one), read by whoever scrapes. Gauges of the last success
-come from the database, so they are true whoever ran the routine.
+Written by the threads that stand in for a missing runner (upkeep.py; each routine has one), read by whoever scrapes.
+Gauges of the last success come from the database, so they are true whoever ran the routine.
 """
 
 from __future__ import annotations

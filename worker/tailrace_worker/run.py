@@ -20,11 +20,11 @@ from tailrace.db import Blocks
 from tailrace_worker import endings
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.calls import Calls
-from tailrace_worker.claim import ATTEMPT, GROUPED, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
 from tailrace_worker.groups import Groups, follow
 from tailrace_worker.pace import Pace
+from tailrace_worker.rows import ATTEMPT, GROUPED, ID, KEYED, MARK, PAYLOAD, REQUEUED, TASK, TIMEOUT, TOKEN, Row
 from tailrace_worker.slots import Gate, Slot
 
 log = logging.getLogger("tailrace.worker")

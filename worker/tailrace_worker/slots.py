@@ -13,8 +13,8 @@ from typing import Any
 
 from tailrace.completion import Completion
 from tailrace.job import Stop, StopReason
-from tailrace_worker.claim import ATTEMPT, EXTRA, ID, KEYED, MARK, TASK, TOKEN, Row
 from tailrace_worker.clock import boot
+from tailrace_worker.rows import ATTEMPT, EXTRA, ID, KEYED, MARK, TASK, TOKEN, Row
 
 STUCK_SECONDS = 10.0
 """How long a handler may run on after it was told to stop before the worker gives up on it (engine rule 8)."""

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.names.events import Event
-from tailrace_worker.claim import ID, TASK
 from tailrace_worker.clock import boot
 from tailrace_worker.farewell import last_words
+from tailrace_worker.rows import ID, TASK
 from tailrace_worker.slots import STUCK_SECONDS
 
 if TYPE_CHECKING:

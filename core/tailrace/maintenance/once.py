@@ -29,12 +29,13 @@ def run_routine(routine: Routine, tick: Tick) -> RoutineResult:
         TailraceError: The database refused a batch; those before it have been committed.
     """
     began = tick.clock()
-    locked, wishes = True, []
+    locked = True
+    wishes: list[float] = []
     for _ in tick.each_queue():
-        tick.again = None
         routine.run(tick)
         locked = locked and tick.locked
-        wishes += [] if tick.again is None else [tick.again]
+        if (again := tick.wish()) is not None:
+            wishes.append(again)
     tick.again = min(wishes, default=None)
     skipped = locked and not any(tick.counts.values())
     return RoutineResult(

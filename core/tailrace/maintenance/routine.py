@@ -180,6 +180,11 @@ class Tick:
             yield n
             n += 1
 
+    def wish(self) -> float | None:
+        """What the part of the run that has just ended asked for in `again`."""
+        again, self.again = self.again, None
+        return again
+
     def count(self, **numbers: int) -> None:
         """Add to what the run reports."""
         for name, n in numbers.items():
