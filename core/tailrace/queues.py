@@ -122,7 +122,8 @@ class QueueStatements:
         def read(rows: Sequence[tuple[Any, ...]]) -> QueueDetails:
             if not rows:
                 raise NotFound(f"no queue {queue!r}", field="queue", hint="it has neither settings nor jobs; look at the list")
-            return QueueDetails(*rows[0][:-1], LimitUse.read(rows[0][-1]))
+            columns = (*rows[0][:-1], LimitUse.read(rows[0][-1]))
+            return QueueDetails(*columns)
 
         return Statement(self._blocks["queues.show"], {"queue": queue}, read)
 

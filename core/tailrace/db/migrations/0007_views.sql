@@ -10,7 +10,7 @@ create view tailrace.limits as
   from tailrace.queue q
   cross join lateral tailrace.limits_v1(q.settings) m
   cross join lateral (select count(*) as in_use from tailrace.lease l cross join unnest(l.ids) i(id)
-                      join tailrace.job j on j.id = i.id and j.token = l.token
+                      cross join lateral (select r.task from tailrace.job r where r.id = i.id and r.token = l.token offset 0) j
                       where l.queue = q.name and m.name in ('', j.task)) u
   union all
   select q.name, 'rate', m.name, m.tasks, m.jobs::bigint, m.period, m.burst::bigint, null,
