@@ -20,6 +20,22 @@ from generate_series(1, %s) g
 """
 
 
+PAGES = (
+    (DeadLetterFilter(queue="q3"), 250),
+    (DeadLetterFilter(), 1500),
+    (DeadLetterFilter(state="all"), 1500),
+    (DeadLetterFilter(task="t"), 250),
+    (DeadLetterFilter(tenant="nobody"), 50),
+    (DeadLetterFilter(key="k"), 50),
+    (DeadLetterFilter(fingerprint="f"), 250),
+    (DeadLetterFilter(reason="permanent"), 300),
+    (DeadLetterFilter(error_type="unknown"), 300),
+    (DeadLetterFilter(task="t", reason="timeout"), 3000),
+    (DeadLetterFilter(text="nothing has this"), 1500),
+)
+"""Filters, and the most blocks that a page of them may read, however many rows there are."""
+
+
 @pytest.mark.parametrize("analyzed", [False, True], ids=["stale", "fresh"])
 def test_a_page_of_dead_letters_reads_few_blocks(database: RigDatabase, conn: Connection, analyzed: bool) -> None:
     """CJ-18: the list has its index; an order over all queues is merged from theirs."""
@@ -27,7 +43,7 @@ def test_a_page_of_dead_letters_reads_few_blocks(database: RigDatabase, conn: Co
     if analyzed:
         conn.execute("vacuum analyze tailrace.dead_letter")
     statements = DeadLetterStatements(Database(url=SecretStr(database.dsn)).blocks)
-    for which, most in ((DeadLetterFilter(queue="q3"), 250), (DeadLetterFilter(), 1500), (DeadLetterFilter(state="all"), 1500)):
+    for which, most in PAGES:
         statement = statements.list(which)
         conn.execute(statement.text.encode(), statement.params)  # the first call reads the catalogue
         rows = conn.execute(f"explain (analyze, buffers, costs off) {statement.text}".encode(), statement.params).fetchall()

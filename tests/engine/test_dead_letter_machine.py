@@ -109,7 +109,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         if self.running:
             ident = sorted(self.running)[pick % len(self.running)]
             result = self.worker.fail(ident, self.running[ident], kind)
-            assert result in ("succeeded", "dead", "busy", "fenced", "cancelled"), result
+            assert result in ("succeeded", "dead", "retried", "busy", "fenced", "cancelled"), result
             if result != "busy":
                 del self.running[ident]
 
