@@ -20,7 +20,6 @@ from tailrace.maintenance import (
     Reaper,
     ReaperConfig,
     RoutineResult,
-    StandIn,
     Statistics,
     StatisticsConfig,
     Sweep,
@@ -29,7 +28,6 @@ from tailrace.maintenance import (
     run_forever,
     run_once,
 )
-from tailrace.maintenance.stand_in import Seen
 from tests.engine.rows import Rows
 from tests.rig.proxy import TcpProxy
 from tests.rig.servers import RigDatabase
@@ -256,32 +254,6 @@ def test_pauses_after_errors_double_up_to_thirty_two_times(rows: Rows, place: Da
 
 
 # ---- in place of a runner --------------------------------------------------------------------------------------------
-def test_a_worker_stands_in_after_two_periods_and_steps_back() -> None:
-    part = StandIn(15)
-    assert part.pause == 5
-    assert not part.should_run(Seen("a", 29))
-    assert part.should_run(Seen("a", 31))
-    part.ran(Seen("b", 0))
-    assert (part.standing_in, part.pause) == (True, 15)
-    assert part.should_run(Seen("b", 14))
-    part.ran(Seen("c", 0))
-    assert not part.should_run(Seen("d", 3))
-    assert (part.standing_in, part.pause) == (False, 5)
-
-
-@pytest.mark.parametrize("seen", [None, Seen("a", -3600)])
-def test_never_and_in_the_future_are_too_long_ago(seen: Seen | None) -> None:
-    """A clock that was set back must not keep everybody waiting."""
-    assert StandIn(15).should_run(seen)
-
-
-def test_a_failed_run_is_not_standing_in() -> None:
-    part = StandIn(15)
-    assert part.should_run(None)
-    part.ran(None)
-    assert not part.standing_in
-
-
 def test_one_of_two_workers_runs_the_routines_and_a_real_runner_takes_over(rows: Rows, place: Database, running: Any) -> None:
     """Without a controller workers run the routines; gaps stay below three intervals, so the reaper stays steady."""
     seen: dict[str, list[RoutineResult]] = {"a": [], "b": []}

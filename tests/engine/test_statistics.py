@@ -126,7 +126,8 @@ def test_housekeeping_removes_what_nobody_needs(rows: Rows) -> None:
             "insert into tailrace.waiter (queue, worker, until) values ('q', %s, clock_timestamp() + %s * interval '1 s')",
             [name, seconds],
         )
-    assert rows.value("select tailrace.housekeeping_v1()") == {"waiters": 1, "workers": 1, "cancel_requests": 1}
+    gone = {"waiters": 1, "workers": 1, "cancel_requests": 1, "limit_slots": 0}
+    assert rows.value("select tailrace.housekeeping_v1()") == gone
     left = {name for (name,) in rows.conn.execute("select id from tailrace.worker").fetchall()}
     assert left == {"living", "dead today", "long dead with a lease"}
     assert rows.value("select job_id from tailrace.cancel_request") == ident

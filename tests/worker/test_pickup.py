@@ -153,7 +153,7 @@ def test_late_commits_are_found_soon(worker_process: StartWorker, board: Board, 
 
 
 def test_a_head_of_a_hundred_thousand_rows_that_cannot_be_taken_is_passed_once(worker_process: StartWorker, board: Board) -> None:
-    """FQ-13, CJ-12: unknown tasks and running rows before the first job that can run."""
+    """FQ-13, CJ-12, k2: unknown tasks and running rows before the first job that can run."""
     board.fill("unknown", 100_000, ago=100)
     board.conn.execute(
         """insert into tailrace.worker (id, until, version, queues, tasks, slots)
