@@ -72,7 +72,7 @@ class Upkeep:
         """A steady tick of the reaper."""
         note("upkeep: reaps")
         self.arena.surgery(_STEADY)
-        report = self.arena.ask("maintenance.reap", {"interval_seconds": 15, "batch": 100, "after": None})
+        report = self.arena.ask("maintenance.reap", {"interval_seconds": 15, "batch": 100, "after": None, "queue": None})
         model = self.arena.model
         self.took_over(t for t, lease in model.leases.items() if lease.worker in model.silent)
         must(not report.get("locked"), f"the reaper found its own lock taken: {report}")
@@ -135,7 +135,7 @@ class Upkeep:
     # ---- the walk and the rest ---------------------------------------------------------------------------------------
     def _walk(self) -> None:
         note("upkeep: walks")
-        report = self.arena.ask("maintenance.walk", {"after": -(2**63), "slice": 1000})
+        report = self.arena.ask("maintenance.walk", {"after": -(2**63), "slice": 1000, "most": 1000, "queue": None})
         must(report["orphaned"] == 0, f"the walk found tokens without a lease: {report}")
         model = self.arena.model
         rows = {j.id: j for j in jobs_of(self.arena.witness.look())}
@@ -146,10 +146,13 @@ class Upkeep:
 
     def _keep_house(self) -> None:
         note("upkeep: audits, counts and tidies")
-        report = self.arena.ask("maintenance.audit", {"batch": 100})
+        report = self.arena.ask("maintenance.audit", {"batch": 100, "queue": None})
         must(report["restored"] == 0, f"the audit found requeued dead letters without a job: {report}")
-        self.arena.ask("maintenance.statistics", {"fold": 1000})
-        self.arena.ask("maintenance.housekeeping", {})
+        self.arena.ask("maintenance.statistics", {"fold": 1000, "queue": None})
+        self.arena.ask("maintenance.housekeeping", {"queue": None})
+        for block in ("retain", "auto_requeue"):  # nothing is old, and no queue has a rule
+            report = self.arena.ask(f"maintenance.{block}", {"batch": 100, "queue": None})
+            must(report["rows"] == [], f"{block} changed dead letters: {report}")
         self.arena.touched()
 
     def reap_the_dead(self) -> None:
