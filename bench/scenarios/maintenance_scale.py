@@ -52,13 +52,11 @@ def moved(lab: Lab, rows: int) -> float:
 def looked(lab: Lab, rows: int) -> list[float]:
     """Let the sweep do its share of some minutes over ready rows; returns the milliseconds of each."""
     database = _filled(lab, "ready", "ours_ready", rows)
-    took = []
-    for _ in range(SLICES):
-        result = _sweep(lab, database, full=False)
-        if result.counts["seen"] < rows // FULL_ROUND:
-            raise RunError(f"a minute's share is {rows // FULL_ROUND} rows, seen were {result.counts['seen']}")
-        took.append(result.seconds * 1000)
-    return took
+    results = [_sweep(lab, database, full=False) for _ in range(SLICES)]
+    seen = sum(result.counts["seen"] for result in results)
+    if seen < min(rows, SLICES * (rows // FULL_ROUND)):
+        raise RunError(f"a minute's share is {rows // FULL_ROUND} rows, seen in {SLICES} minutes were {seen}")
+    return [result.seconds * 1000 for result in results]
 
 
 @contextmanager

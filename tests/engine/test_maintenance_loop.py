@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,7 +29,6 @@ from tailrace.maintenance import (
 )
 from tests.engine.rows import Rows
 from tests.rig.proxy import TcpProxy
-from tests.rig.servers import RigDatabase
 from tests.rig.waiting import eventually
 
 
@@ -58,32 +56,6 @@ class Counted(NoCounters):
 
     def orphaned(self, n: int) -> None:
         self.orphans += n
-
-
-@pytest.fixture
-def place(dsn: str) -> Database:
-    """The test's database, as a program sees it."""
-    return Database(url=SecretStr(dsn))
-
-
-@pytest.fixture
-def running() -> Iterator[Any]:
-    """Run loops in threads; all are stopped at the end."""
-    started: list[tuple[threading.Thread, threading.Event]] = []
-
-    def start(loop: Loop) -> threading.Event:
-        stop = threading.Event()
-        thread = threading.Thread(target=loop.run, args=(stop,))
-        thread.start()
-        started.append((thread, stop))
-        return stop
-
-    yield start
-    for _, stop in started:
-        stop.set()
-    for thread, _ in started:
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 # ---- once ------------------------------------------------------------------------------------------------------------
@@ -251,38 +223,3 @@ def test_pauses_after_errors_double_up_to_thirty_two_times(rows: Rows, place: Da
     gaps = [round(after / 0.75, 2) for after in (two - one for one, two in itertools.pairwise(runs["retention"]))]
     assert gaps == [1, 2, 4, 8, 16, 16, 16, 16, 16]
     assert [round(two - one) for one, two in itertools.pairwise(runs["housekeeping"])] == [60]
-
-
-# ---- in place of a runner --------------------------------------------------------------------------------------------
-def test_one_of_two_workers_runs_the_routines_and_a_real_runner_takes_over(rows: Rows, place: Database, running: Any) -> None:
-    """Without a controller workers run the routines; gaps stay below three intervals, so the reaper stays steady."""
-    seen: dict[str, list[RoutineResult]] = {"a": [], "b": []}
-    stops = {
-        name: running(Loop(place, routines(["reaper"], reaper_seconds=1), stand_in=True, on_result=ticks.append))
-        for name, ticks in seen.items()
-    }
-    eventually(lambda: max(len(s) for s in seen.values()) >= 4, what="four ticks of one")
-    one = max(seen, key=lambda name: len(seen[name]))
-    two = "b" if one == "a" else "a"
-    assert len(seen[two]) <= 1  # both may have met the empty table at once
-    began = rows.value("select steady_since from tailrace.maintenance where routine = 'reaper'")
-
-    stops[one].set()
-    before = len(seen[two])
-    eventually(lambda: len(seen[two]) >= before + 2, what="the other one standing in")
-    assert rows.value("select steady_since from tailrace.maintenance where routine = 'reaper'") == began
-
-    real: list[RoutineResult] = []
-    running(Loop(place, routines(["reaper"], reaper_seconds=1), on_result=real.append))
-    eventually(lambda: len(real) >= 2, what="the real runner")
-    before = len(seen[two])
-    eventually(lambda: len(real) >= 5, what="the real runner going on")
-    assert len(seen[two]) <= before + 1
-
-
-def test_an_onlooker_keeps_no_connection(place: Database, database: RigDatabase, running: Any) -> None:
-    """A worker uses three connections; looking borrows a fourth for a moment only."""
-    seen: list[RoutineResult] = []
-    running(Loop(place, routines(["reaper"], reaper_seconds=1), stand_in=True, on_result=seen.append))
-    eventually(lambda: seen, what="a tick")
-    eventually(lambda: database.backends("tailrace maintain") == [], what="the end of its connection")

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from pydantic import SecretStr
-
 from tailrace.db import Database
 from tailrace.maintenance import routines, run_once
 from tests.engine.aged_letters import DAY, letter, settings
 from tests.engine.rows import Rows
-from tests.rig.servers import RigDatabase
 
 RULE = {"afterSeconds": 60, "maxTimes": 1, "errorTypes": ["network"]}
-
-
-@pytest.fixture
-def place(database: RigDatabase) -> Database:
-    """The test's database, as a program sees it."""
-    return Database(url=SecretStr(database.dsn))
 
 
 def _fill(rows: Rows, queue: str) -> None:

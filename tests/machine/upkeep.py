@@ -145,7 +145,7 @@ class Upkeep:
     # ---- the walk and the rest ---------------------------------------------------------------------------------------
     def _walk(self) -> None:
         note("upkeep: walks")
-        report = self.arena.ask("maintenance.walk", {"after": -(2**63), "slice": 1000, "queue": None})
+        report = self.arena.ask("maintenance.walk", {"after": -(2**63), "slice": 1000, "most": 1000, "queue": None})
         must(report["orphaned"] == 0, f"the walk found tokens without a lease: {report}")
         must(report["followed"] == 0, f"the walk found successors without a holder: {report}")
         model = self.arena.model
@@ -161,6 +161,9 @@ class Upkeep:
         must(report["restored"] == 0, f"the audit found requeued dead letters without a job: {report}")
         self.arena.ask("maintenance.statistics", {"fold": 1000, "queue": None})
         self.arena.ask("maintenance.housekeeping", {"queue": None})
+        for block in ("retain", "auto_requeue"):  # nothing is old, and no queue has a rule
+            report = self.arena.ask(f"maintenance.{block}", {"batch": 100, "queue": None})
+            must(report["rows"] == [], f"{block} changed dead letters: {report}")
         self.arena.touched()
 
     def reap_the_dead(self) -> None:

@@ -121,6 +121,8 @@ def test_a_queue_with_a_history_remembers_each_end(worker_process: StartWorker, 
     worker_process(APP).wait_ready()
     expected |= {enqueue(conn, "plain", {"meta": {"n": n}}): "succeeded" for n in range(30)}
     expected |= {enqueue(conn, "plain", {"key": f"k{n}"}): "succeeded" for n in range(5)}
+    expected |= {enqueue(conn, "plain", {"serial_group": "g"}): "succeeded" for _ in range(5)}
+    expected |= {enqueue(conn, "add", {"serial_group": "g", "key": f"g{n}"}, a=1, b=n): "succeeded" for n in range(3)}
     expected |= {enqueue(conn, "add", a=1, b=n): "succeeded" for n in range(5)}
     expected[enqueue(conn, "fails", {"max_attempts": 1})] = "dead"
     expected[enqueue(conn, "completes", n=1)] = "succeeded"
