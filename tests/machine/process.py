@@ -101,7 +101,7 @@ class Process:
         self.lanes: Any = lanes
         self.desk: Any = SimpleNamespace(
             queue=QUEUE, outbox=self.outbox, lanes=lanes, rescan=SimpleNamespace(workers=1), turns=SimpleNamespace(workers=1),
-            pace=SimpleNamespace(prefetch=True),
+            pace=SimpleNamespace(prefetch=True), limits=SimpleNamespace(version=0, ahead=True),
             want=SimpleNamespace(set=lambda: None), claiming=True, max_interruptions=None, discard=False,
         )  # fmt: skip
         gate: Any = SimpleNamespace(confirm=lambda until: None)
