@@ -45,6 +45,11 @@ class Ask:
         return bool(self.jobs or self.suspect)
 
     @property
+    def by_class(self) -> Limited | None:
+        """What a limited claim may take of each class; None where the claim is any other's."""
+        return None if self.limited is None or self.limited.plain else self.limited
+
+    @property
     def most(self) -> int:
         """How many jobs without a group a limited claim takes at most: one that was lost before comes alone."""
         return 1 if self.suspect else self.jobs
@@ -96,5 +101,5 @@ class Got:
         """Take the last rows out that say something of a turn, or of a limited claim."""
         if self.members:
             self.turned = self.members.pop()[EXTRA]
-        if ask.limited is not None and ask.claims:
+        if ask.by_class is not None and ask.claims:
             self.told = self.claimed_by(ask).pop()[EXTRA]

@@ -174,7 +174,8 @@ class Exchange:
             got: Takes the rows.
         """
         steps = self._writes(ask.flush, got)
-        steps += self._limited_claims(ask, ask.limited, got) if ask.limited is not None else self._claims(ask, now, got)
+        limited = ask.by_class
+        steps += self._claims(ask, now, got) if limited is None else self._limited_claims(ask, limited, got)
         if ask.look:
             steps.append(Step("look", {**self._common, "priorities": self.floors.known}, got.looked))
             steps.append(Step("gaps", {**self._common, **self.floors.gaps()}, got.gaps))

@@ -91,6 +91,7 @@ class Limited:
         took: Units of rates were taken for them.
         params: Of the statements, as they were when this was decided.
         version: Of the limits then.
+        plain: Rates are all that limits the queue, and they count every task: the claim is any other's, of as many jobs as units.
     """
 
     shares: list[int] = field(default_factory=list)
@@ -99,6 +100,7 @@ class Limited:
     took: bool = False
     params: dict[str, Any] = field(default_factory=dict)
     version: int = 0
+    plain: bool = False
 
 
 Kind = tuple[str | None, tuple[str, ...]]

@@ -243,7 +243,7 @@ class Consumer:
             self.turns.falls_due(now + min(delays) + ROUNDING_SECONDS)
         self._turned(ask, got, now)
         intake.order(got.rows)
-        if ask.limited is None:
+        if ask.by_class is None:
             self.floors.claimed(got.rows, now)
         if got.jobs or got.members:
             self.handed_back += intake.take(self, got)
@@ -263,7 +263,7 @@ class Consumer:
         """Keep the jobs that were asked for by id and may be free still."""
         if ask.limited is not None:
             limited.received(self, ask, got)
-        elif ask.ids and len(got.by_id) >= ask.jobs:
+        if ask.by_class is None and ask.ids and len(got.by_id) >= ask.jobs:
             taken = {row[ID] for row in got.by_id}
             self.stragglers.extendleft(i for i in reversed(ask.ids) if i not in taken)
 

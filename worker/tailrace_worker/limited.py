@@ -113,14 +113,20 @@ async def permit(consumer: Consumer, ask: Ask) -> None:
         limited.shares = [
             min(jobs, want - n if names else want) for want, n, names in zip(wants, limited.members, rates, strict=True)
         ]
-    limited.params, limited.version = limits.params(now), limits.version
+        for want, n, share, names in zip(wants, limited.members, limited.shares, rates, strict=True):
+            limits.units.unused(names, want - n - share)
+    limited.plain, limited.version = limits.plain, limits.version
+    if limited.plain:
+        ask.jobs = min(ask.jobs, limited.shares[0])
+    else:
+        limited.params = limits.params(now)
     if not any(limited.shares):
         limits.give_up_ids(limited.ids)
         limited.ids = []
         ask.jobs, ask.ids, ask.suspect = 0, (), False
     if ask.turn is not None:
         ask.turn.k = 1
-        ask.turn.n = ask.turn.n if any(limited.members) else 0
+        ask.turn.n = min(ask.turn.n, max(limited.members))
 
 
 async def _sure(consumer: Consumer) -> bool:
@@ -168,6 +174,9 @@ def received(consumer: Consumer, ask: Ask, got: Got) -> None:
     limits.units.in_hand = False
     if limited is None:
         return
+    if limited.plain:
+        _plain(consumer, limited, got, now)
+        return
     if limited.version != limits.version:  # they were learnt meanwhile; what was noted then means nothing now
         limits.forget_ids(limited.ids)
         return
@@ -186,6 +195,22 @@ def received(consumer: Consumer, ask: Ask, got: Got) -> None:
         floors.claimed(of_class, now)
         if number and got.told["found"] and got.told["found"][number] < got.told["caps"][number]:
             floors.examined(got.told["clock"] - SECONDS_BEHIND, now)
+
+
+def _plain(consumer: Consumer, limited: Limited, got: Got, now: float) -> None:
+    """Note what a claim under rates that count every task has used of its units."""
+    units, known = consumer.limits.units, consumer.limits.classes[0]
+    if not limited.took or limited.version != consumer.limits.version:
+        return
+    rows = [*got.suspects, *got.by_id, *got.rows, *got.members]
+    granted = limited.shares[0] + limited.members[0]
+    units.unused(known.rates, granted - len(rows))
+    for token in {row[TOKEN] for row in rows}:
+        units.used(token, {row[TASK]: known.rates for row in rows})
+    if known.due_at > now and granted and len(rows) >= granted:
+        known.rest.wait(known.due_at)
+    else:
+        known.rest.end()
 
 
 def _note(consumer: Consumer, told: dict[str, Any], asked: list[int], rows: list[Any], now: float, *, n: int, took: bool) -> None:
@@ -211,7 +236,7 @@ def short(consumer: Consumer, ask: Ask, got: Got) -> bool:
     """Whether everything due of the tasks without limits of their own was seen."""
     told = got.told
     if told is None:
-        return ask.limited is None and ask.scans and len(got.rows) < ask.jobs
+        return ask.by_class is None and ask.scans and len(got.rows) < ask.jobs
     if ask.limited is None or ask.limited.version != consumer.limits.version:
         return False
     return bool(told["found"]) and told["found"][0] < told["caps"][0]

@@ -72,6 +72,11 @@ class Limits:
         """Whether jobs may be taken ahead of the free slots: not where the whole queue is limited."""
         return self.queue_most is None and not self.classes[0].rates and (bool(self.classes[0].tasks) or not self.on)
 
+    @property
+    def plain(self) -> bool:
+        """Whether rates that count every task are all there is."""
+        return self.queue_most is None and len(self.classes) == 1
+
     # ---- what the settings say ---------------------------------------------------------------------------------------
     def learn(self, settings: Mapping[str, Any], version: int) -> None:
         """Take the limits of the queue's settings.

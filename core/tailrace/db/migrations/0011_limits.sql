@@ -351,11 +351,12 @@ begin
   counts := '{}';
   spent := '{}';
   for v_class in 1 .. cardinality(caps) loop
-    v_tasks := array(select t.name from unnest(known_tasks, classes) t(name, class) where t.class = v_class);
-    if caps[v_class] < 1 or cardinality(v_tasks) = 0 then
+    if caps[v_class] < 1 then
       counts := counts || 0;
       continue;
     end if;
+    v_tasks := case when cardinality(caps) = 1 then known_tasks
+                    else array(select t.name from unnest(known_tasks, classes) t(name, class) where t.class = v_class) end;
     with c as materialized (
       select j.id, j.spent, j.priority, j.run_at
       from (select f.priority, to_timestamp(f.run_at) as run_at, f.id
@@ -378,7 +379,7 @@ begin
       spent := spent || v_row.spent;
     end if;
   end loop;
-  if cardinality(caps) = 1 and cardinality(v_ids) <= room then   -- one class, in order
+  if cardinality(v_ids) <= room then   -- all are taken, so their order does not matter
     ids := v_ids;
     of_classes := v_of;
     return;
@@ -493,13 +494,18 @@ declare
   v_left     double precision[] := '{}';
   v_speeds   double precision[] := '{}';
   v_bursts   double precision[] := '{}';
+  v_ats      timestamptz[] := '{}';
   v_at       int;
 begin
   select q.settings into v_settings from tailrace.queue q where q.name = of_queue and q.limits = known_limits;
   if not found then
     return;
   end if;
-  for v_rate in select r.* from tailrace.rates_v1(v_settings) r where r.name = any (of_names || back_names) order by r.name loop
+  for v_rate in   -- as rates_v1 reads it, whose plan is not kept
+    select r.value ->> 'name' as name, (r.value ->> 'jobs')::double precision as jobs, (r.value ->> 'periodSeconds')::double precision as period,
+           coalesce((r.value ->> 'burst')::double precision, (r.value ->> 'jobs')::double precision) as burst
+    from jsonb_array_elements(v_settings #> '{limits,rates}') r where r.value ->> 'name' = any (of_names || back_names) order by 1
+  loop
     select r.* into v_row from tailrace.rate r where r.queue = of_queue and r.name = v_rate.name for no key update;
     if not found then
       insert into tailrace.rate (queue, name, jobs, period, burst, tokens, at)
@@ -514,9 +520,11 @@ begin
     v_left := v_left || least(v_rate.burst, v_row.tokens
       + greatest(extract(epoch from v_now - v_row.at)::double precision, 0) * v_rate.jobs / v_rate.period
       + coalesce((select sum(b.n) from unnest(back_names, backs) b(name, n) where b.name = v_rate.name), 0));
-    update tailrace.rate r
-      set jobs = v_rate.jobs, period = v_rate.period * interval '1 second', burst = v_rate.burst, tokens = v_left[cardinality(v_left)], at = v_now
-      where r.queue = of_queue and r.name = v_rate.name;
+    v_ats := v_ats || v_now;
+    if (v_row.jobs, v_row.period, v_row.burst) is distinct from (v_rate.jobs, v_rate.period * interval '1 second', v_rate.burst) then
+      update tailrace.rate r set jobs = v_rate.jobs, period = v_rate.period * interval '1 second', burst = v_rate.burst
+        where r.queue = of_queue and r.name = v_rate.name;
+    end if;
   end loop;
 
   for v_class in 1 .. cardinality(wants) loop
@@ -536,8 +544,9 @@ begin
     end loop;
     return next;
   end loop;
-  update tailrace.rate r set tokens = u.tokens from unnest(v_names, v_left) u(name, tokens)
-    where r.queue = of_queue and r.name = u.name and r.tokens <> u.tokens;
+  for v_at in 1 .. cardinality(v_names) loop
+    update tailrace.rate r set tokens = v_left[v_at], at = v_ats[v_at] where r.queue = of_queue and r.name = v_names[v_at];
+  end loop;
 end $$;
 
 -- Housekeeping: empty the slots whose run has ended, and remove slots and rates that no settings name. What is locked stays.
