@@ -154,7 +154,7 @@ def test_everybody_at_once(letters: Letters, rows: Rows, database: RigDatabase) 
         eventually(lambda: rows.value("select count(*) from tailrace.audit") > 150, timeout=40, what="enough of it")
     assert crowd.faults == []
     broken = rows.conn.execute(
-        "select d.job_id from tailrace.dead_letter d left join tailrace.job j on j.id = d.job_id"
+        "select d.job_id, d.state, d.history from tailrace.dead_letter d left join tailrace.job j on j.id = d.job_id"
         " where (d.state = 'requeued') <> (j.id is not null)"
     )
     assert broken.fetchall() == []

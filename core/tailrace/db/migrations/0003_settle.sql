@@ -645,14 +645,18 @@ set enable_seqscan = off set enable_nestloop = off set jit = off
 as $$
 #variable_conflict use_variable
 declare
-  v tailrace.verdict_v1[];
+  v_locked bigint[];
+  v        tailrace.verdict_v1[];
 begin
   if what not in ('cancelled', 'expired', 'replaced') then
     raise exception using errcode = 'TR002', message = 'what: unknown end ' || quote_literal(what), column = 'what',
       hint = 'One of cancelled, expired, replaced.';
   end if;
+  -- Read by a statement of its own: one that was begun before the lock may see an earlier life of the same number, which died
+  -- and was requeued meanwhile, and its dead letter would be forgotten.
+  v_locked := tailrace.lock_waiting_v1(ids);
   select coalesce(array_agg(tailrace.plain_verdict_v1(j, what, null)), '{}') into v
-    from (select w.* from tailrace.job w where w.id = any (tailrace.lock_waiting_v1(ids)) order by w.id) j;
+    from (select w.* from tailrace.job w where w.id = any (v_locked) order by w.id) j;
   if cardinality(v) = 0 then
     return 0;
   end if;
