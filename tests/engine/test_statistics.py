@@ -131,4 +131,4 @@ def test_housekeeping_removes_what_nobody_needs(rows: Rows) -> None:
     left = {name for (name,) in rows.conn.execute("select id from tailrace.worker").fetchall()}
     assert left == {"living", "dead today", "long dead with a lease"}
     assert rows.value("select job_id from tailrace.cancel_request") == ident
-    assert rows.value("select tailrace.housekeeping_v1()") == {"waiters": 0, "workers": 0, "cancel_requests": 0}
+    assert rows.value("select tailrace.housekeeping_v1()") == {"waiters": 0, "workers": 0, "cancel_requests": 0, "limit_slots": 0}
