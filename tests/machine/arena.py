@@ -17,7 +17,8 @@ from tailrace.db.statements import Blocks
 from tailrace_worker.work import PINNED
 from tests.machine.clients import Client, Observer
 from tests.machine.model import Effect, Model
-from tests.machine.process import Order, Process
+from tests.machine.order import Order
+from tests.machine.process import Process
 from tests.machine.records import must
 from tests.machine.witness import Witness
 from tests.rig.servers import Connection, RigDatabase
@@ -164,6 +165,10 @@ class Arena:
     def exchange(self, name: str, order: Order, *, commit: bool) -> None:
         """One exchange of a worker: its outcomes, then its claims; with `commit`, confirmed at once."""
         process, client = self.processes[name], self.clients[name]
+        if order.ask.turn is not None:
+            order.scene.locked = self.witness.held({job.id for job in self.model.jobs.values() if job.serial_group})
+            limited = order.ask.by_class is not None or process.desk.limits.version != self.model.version
+            order.scene.hindered = limited or any(self.clients[other].open for other in WORKERS if other != name)
 
         def effect(answers: list[Any]) -> Effect:
             order.answers = answers
@@ -226,6 +231,17 @@ class Arena:
 
         self.do(self.upkeep, block, what, lambda _: None, commit=True)
         return got[0]
+
+    def settle_limits(self, name: str) -> None:
+        """A worker's statement about limits that are not sure."""
+        limits, text = self.processes[name].desk.limits, self.blocks["limits.settle_limits"]
+        params = {"queue": "q", "waiting": limits.waiting}
+
+        def effect(rows: list[Any]) -> None:
+            limits.waiting = rows[0][0] or None
+            self._dirty = True
+
+        self.do(self.clients[name], "settle limits", lambda conn: conn.execute(text, params).fetchall(), effect, commit=True)
 
     def worker_died(self, worker: str) -> None:
         """A proof of death, as the controller has it."""

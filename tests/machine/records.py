@@ -33,6 +33,7 @@ class Job:
     token: int | None = None
     past: bool = False
     slot: int = 0
+    serial_group: str | None = None
 
     @property
     def spent(self) -> bool:
@@ -53,6 +54,15 @@ class Letter:
     total_attempts: int = 0
     dead_count: int = 0
     requeued_count: int = 0
+    serial_group: str | None = None
+
+
+@dataclass
+class Held:
+    """A serial group that a lease holds, or that waits for the member `head` while its order is strict."""
+
+    token: int | None
+    head: int | None
 
 
 @dataclass

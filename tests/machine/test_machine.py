@@ -25,7 +25,7 @@ _COMMON = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-SHORT = settings(_COMMON, max_examples=50, stateful_step_count=50, derandomize=True)
+SHORT = settings(_COMMON, max_examples=30, stateful_step_count=50, derandomize=True)
 THOROUGH = settings(_COMMON, max_examples=2000, stateful_step_count=80, derandomize=False)
 
 
