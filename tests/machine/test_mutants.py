@@ -30,6 +30,7 @@ BLOCKS = {
     "a successor is claimed": ("claim.claim_batch", "and s.key_slot = 0", ""),
     "a successor is claimed by its id": ("claim.claim_ids", "and x.key_slot + 0 = 0", ""),
     "a member is claimed past its group": ("claim.claim_batch", "and s.serial_group is null", ""),
+    "a claim under older limits takes jobs": ("claim.claim_batch", "or h.limits <> %(limits)s", ""),
 }
 """What breaks: block, text, what stands there instead."""
 
@@ -70,6 +71,12 @@ FUNCTIONS = {
     "a group with an open outcome is left": ("turn_groups_v1", "j.id = any (unsettled)", "false"),
     "an ended group is taken from who has it now": ("turn_groups_v1", " and g.token = u.token", ""),
     "a group that nobody holds is not gone on with": ("turn_groups_v1", "filter (where m.gone)", "filter (where false)"),
+    "a new limit counts at once": ("note_limits_v1", "new.limits_sure := false", "new.limits_sure := true"),
+    "a slot that is used is given again": ("free_slots_v1", "x.token is null or not exists", "true or not exists"),
+    "a slot stays used after its run": ("free_slots_v1", "x.token is null or not exists", "x.token is null and not exists"),
+    "a claim marks no slots": ("fill_slots_v1", "and s.name = ''", "and s.name = 'none'"),
+    "limits are sure before older claims have ended": ("settle_limits_v1", "if cardinality(v_open) > 0", "if false"),
+    "a turn takes more than its limit": ("turn_limited_v1", "unsettled, v_n, 1,", "unsettled, n, 1,"),
 }  # fmt: skip
 """What breaks: function, text, what stands there instead."""
 
