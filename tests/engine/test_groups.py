@@ -219,7 +219,8 @@ def test_a_strict_group_whose_head_was_lost_before_waits_until_it_can_be_taken_a
     assert turn(conn, 2, suspect=True)[0] == [first]
     with conn.transaction():
         finish(conn, other[:1])
-        conn.execute("select * from tailrace.settle_v1('w', %s)", [f'[{{"id": {first}, "token": 2, "kind": "error", "delay": 0}}]'])
+        error = {"id": first, "token": 2, "kind": "error", "delay": 0}
+        conn.execute("select * from tailrace.settle_v1('w', %s)", [Jsonb([error])])
         assert turn(conn, 3, ended={"a": 1, "b": 2}, k=1, walk=0)[0] == other[1:]
     assert group(conn) == [("a", 3, None), ("b", None, first)]
     assert turn(conn, 4, suspect=True)[0] == [first]
