@@ -187,18 +187,18 @@ def drained(machine: Any) -> Any:
                 process = arena.processes.get(client.name)
                 if process is not None:
                     process.answered()
-    for _ in range(60):
+    for number in range(60):
         if not arena.model.jobs and not arena.model.leases:
             return
         machine.make_due()
         for name in WORKERS:
-            _one_round(machine, name)
+            _one_round(machine, name, alone=bool(number % 2))
         machine.reap_the_dead()
         arena.compare()
     raise AssertionError(f"some jobs do not end: {arena.model.jobs} {arena.model.leases}")
 
 
-def _one_round(machine: Any, name: str) -> None:
+def _one_round(machine: Any, name: str, *, alone: bool) -> None:
     arena, process = machine.arena, machine.process(name)
     arena.beat(name)
     arena.settle_limits(name)
@@ -209,8 +209,8 @@ def _one_round(machine: Any, name: str) -> None:
             machine.end(name, slot, "success")
     arena.model.draining.discard(process.name)
     lost = [job for job in arena.model.jobs.values() if job.lost]
-    turn = {"n": 5, "k": 10, "suspect": any(job.serial_group for job in lost)}
-    suspect = any(not job.serial_group for job in lost)  # it comes alone where there are limits
+    turn = {"n": 5, "k": 10, "suspect": alone and any(job.serial_group for job in lost)}
+    suspect = alone and any(not job.serial_group for job in lost)  # it comes alone where there are limits
     order = process.prepare(jobs=20, suspect=suspect, ids=sorted(arena.model.jobs)[:20], turn=turn)
     note(f"{name}: {order.said}")
     arena.exchange(name, order, commit=True)
