@@ -167,7 +167,7 @@ class Arena:
         process, client = self.processes[name], self.clients[name]
         if order.ask.turn is not None:
             order.scene.locked = self.witness.held({job.id for job in self.model.jobs.values() if job.serial_group})
-            limited = order.ask.by_class is not None or process.desk.limits.version != self.model.version
+            limited = order.ask.limited is not None or process.desk.limits.version != self.model.version
             order.scene.hindered = limited or any(self.clients[other].open for other in WORKERS if other != name)
 
         def effect(answers: list[Any]) -> Effect:
@@ -235,13 +235,16 @@ class Arena:
     def settle_limits(self, name: str) -> None:
         """A worker's statement about limits that are not sure."""
         limits, text = self.processes[name].desk.limits, self.blocks["limits.settle_limits"]
-        params = {"queue": "q", "waiting": limits.waiting}
+        rows = self.apart(name, text, {"queue": "q", "waiting": limits.waiting})
+        limits.waiting = rows[0][0] or None
 
-        def effect(rows: list[Any]) -> None:
-            limits.waiting = rows[0][0] or None
-            self._dirty = True
-
-        self.do(self.clients[name], "settle limits", lambda conn: conn.execute(text, params).fetchall(), effect, commit=True)
+    def apart(self, name: str, text: str, params: Any) -> list[Any]:
+        """A statement of a worker beside its exchanges, committed by itself; it may wait for nobody."""
+        got: list[list[Any]] = []
+        what = " ".join(text.split())[:40]
+        self.do(self.clients[name], what, lambda conn: conn.execute(text, params).fetchall(), got.append, commit=True)
+        self._dirty = True
+        return got[0]
 
     def worker_died(self, worker: str) -> None:
         """A proof of death, as the controller has it."""

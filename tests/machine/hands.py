@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hypothesis import note
@@ -69,7 +70,8 @@ class Hands:
             jobs, suspect, ids, turn = 0, False, [], {**turn, "n": 0}
         if not any(job.serial_group for job in self.arena.model.jobs.values()):
             turn = {**turn, "n": 0}
-        order = process.prepare(jobs=jobs, suspect=suspect, ids=ids, turn=turn)
+        send = partial(self.arena.apart, name)
+        order = process.prepare(jobs=jobs, suspect=suspect, ids=ids, turn=turn, send=send)
         note(f"{name}: {order.said} ({way})")
         self.arena.exchange(name, order, commit=way == "confirmed")
         if way == "answer lost":
@@ -117,6 +119,7 @@ class Hands:
             elif slot.row[MARK] & row[MARK] & GROUPED and slot.row[GROUP] == row[GROUP] and model.owned(ident, token):
                 must(not model.owned(row[ID], row[TOKEN]), f"{name} starts {ident} while {other} runs {row[ID]} of its group")
         self.runs.append((name, slot.row))
+        model.starts += (ident, token) in self.process(name).rated
         self.arena.witness.started(ident, token)
 
     runs: list[tuple[str, Row]]
@@ -187,12 +190,15 @@ def drained(machine: Any) -> Any:
                 process = arena.processes.get(client.name)
                 if process is not None:
                     process.answered()
-    for number in range(60):
+    if any(limit.startswith("rate") for limit in arena.model.limits):
+        arena.surgery("update tailrace.queue set settings = settings - 'limits' - 'tasks' returning 1")
+        arena.model.limits = {}
+    for turn in range(60):
         if not arena.model.jobs and not arena.model.leases:
             return
         machine.make_due()
         for name in WORKERS:
-            _one_round(machine, name, alone=bool(number % 2))
+            _one_round(machine, name, alone=bool(turn % 2))
         machine.reap_the_dead()
         arena.compare()
     raise AssertionError(f"some jobs do not end: {arena.model.jobs} {arena.model.leases}")
@@ -211,6 +217,7 @@ def _one_round(machine: Any, name: str, *, alone: bool) -> None:
     lost = [job for job in arena.model.jobs.values() if job.lost]
     turn = {"n": 5, "k": 10, "suspect": alone and any(job.serial_group for job in lost)}
     suspect = alone and any(not job.serial_group for job in lost)  # it comes alone where there are limits
-    order = process.prepare(jobs=20, suspect=suspect, ids=sorted(arena.model.jobs)[:20], turn=turn)
+    send = partial(arena.apart, name)
+    order = process.prepare(jobs=20, suspect=suspect, ids=sorted(arena.model.jobs)[:20], turn=turn, send=send)
     note(f"{name}: {order.said}")
     arena.exchange(name, order, commit=True)

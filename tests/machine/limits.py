@@ -15,10 +15,10 @@ from tests.machine.handlers import QUEUE
 from tests.machine.hands import WORKER
 from tests.machine.model import Effect, Model
 from tests.machine.producers import PAUSE, Producers, idle
-from tests.machine.records import MAX_INTERRUPTIONS, must
+from tests.machine.records import MAX_INTERRUPTIONS, RATE, must
 
-LIMITS = one_of({}, {}, {"": 2}, {"": 1}, {"t1": 1}, {"": 2, "t2": 1})
-"""How many jobs of a task, or of the queue (""), may run."""
+LIMITS = one_of({}, {}, {"": 2}, {"": 1}, {"t1": 1}, {"": 2, "t2": 1}, {"rate": RATE}, {"rate": RATE}, {"rate t1": RATE, "": 2})
+"""How many jobs of a task, or of the queue (""), may run; how many may start in a long time, of all tasks or of one."""
 
 
 class Limits(Producers):
@@ -27,10 +27,12 @@ class Limits(Producers):
     @action(1, when=idle, limits=LIMITS, pause=PAUSE)
     def limit(self, limits: dict[str, int], pause: bool) -> None:
         """An operator changes the limits of the queue."""
+        rates = [{"name": "r", "jobs": most, "periodSeconds": 1000000, "burst": most, **({"tasks": [task]} if task else {})}
+                 for name, most in limits.items() for kind, _, task in [name.partition(" ")] if kind == "rate"]  # fmt: skip
         settings: dict[str, Any] = {
             "jobDefaults": {"maxInterruptions": MAX_INTERRUPTIONS},
-            "limits": {"concurrency": limits[""]} if "" in limits else {},
-            "tasks": [{"name": name, "concurrencyLimit": most} for name, most in limits.items() if name],
+            "limits": {"rates": rates, **({"concurrency": limits[""]} if "" in limits else {})},
+            "tasks": [{"name": name, "concurrencyLimit": most} for name, most in limits.items() if name.startswith("t")],
         }
 
         def effect(rows: list[Any], error: str | None) -> Effect:

@@ -25,7 +25,8 @@ class Model:
         born: Every job that was ever stored.
         ended: Jobs that are over and left no dead letter in state dead.
         counted: Ends and requeues by kind.
-        limits: How many jobs of a task, or of the queue (""), may run.
+        limits: How many jobs of a task, or of the queue (""), may run; how many may start ("rate", "rate t1").
+        starts: Handlers that were called for a unit of a rate.
         version: Which version of the limits that is, when the tables were looked at last.
         requested: Running jobs that somebody wants cancelled.
         silent: Workers whose lease has passed.
@@ -38,6 +39,7 @@ class Model:
     groups: dict[str, Held] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     version: int = 0
+    starts: int = 0
     born: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     counted: Counter[str] = field(default_factory=Counter)

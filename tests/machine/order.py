@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tailrace_worker.ask import Ask, Got
 from tailrace_worker.claim import Step
 from tailrace_worker.rows import Row
 from tests.machine.groups import Scene
+from tests.machine.model import Model
+from tests.machine.records import must
 
 
 @dataclass
@@ -52,3 +55,19 @@ class Order:
         if ask.turn is not None:
             asks.append(f"turn: ended {list(ask.turn.ended)}, {ask.turn.n} of {ask.turn.k}{', suspect' * ask.turn.suspect}")
         return ", ".join(["again:"] * flush.doubtful + done + other + asks) or "nothing"
+
+
+def settle(model: Model, sent: list[dict[str, Any]], rows: list[Row], *, first: bool) -> None:
+    """Outcomes were sent to settle_v1 or finish_keyed_v1 and answered; `first` when it is told."""
+    told: dict[int, list[str]] = {}
+    for ident, result in rows:
+        told.setdefault(ident, []).append(result)
+    by_id: dict[int, list[dict[str, Any]]] = {}
+    for one in {(o["id"], o["token"]): o for o in sent}.values():
+        by_id.setdefault(one["id"], []).append(one)
+    for ident, outcomes in by_id.items():
+        answers = sorted(told.get(ident, []), key=lambda r: r == "fenced")
+        must(len(answers) == len(outcomes), f"job {ident}: {outcomes} got {answers}")
+        # two outcomes of one job have two tokens, of which one at most holds: that one comes first
+        for one, result in zip(sorted(outcomes, key=lambda o: not model.owned(ident, o["token"])), answers, strict=True):
+            model.settle(one, result, first=first)

@@ -13,7 +13,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from tailrace_worker import endings, intake, results
+from tailrace_worker import endings, intake, limited, results
 from tailrace_worker.ask import Ask, Got
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
@@ -35,13 +35,21 @@ from tailrace_worker.turns import FIRST, WALK, Turn, Turns
 from tests.machine.groups import SEE, Member, turned
 from tests.machine.handlers import QUEUE, RAISES, STRICT, app
 from tests.machine.model import Effect, Model
-from tests.machine.order import Order
-from tests.machine.records import must
+from tests.machine.order import Order, settle
+from tests.machine.records import RATE, must
+from tests.machine.wire import Send, Wire
 from tests.rig.servers import Connection
 
 PRIORITIES = (0, 5)
 SLOTS = 16
 _tokens = itertools.count(9_000_000_000_000_000_001)
+
+
+def _floors() -> Floors:
+    floors = Floors()
+    for priority in PRIORITIES:
+        floors.add(priority)
+    return floors
 
 
 class Process:
@@ -50,6 +58,9 @@ class Process:
     Args:
         name: Its worker id.
         blocks: The SQL blocks; a test may spoil some of them.
+
+    Attributes:
+        rated: Claims that took a unit of a rate, by job and token.
     """
 
     def __init__(self, name: str, blocks: dict[str, str]) -> None:
@@ -57,15 +68,15 @@ class Process:
         self.outbox = Outbox()
         self.order: Order | None = None
         self._cursor = FIRST
+        self.rated: set[tuple[int, int]] = set()
         self.tasks = {name: BoundTask(task) for name, task in app.tasks.items()}
         pace, gate, want = Pace(SLOTS, boot()), Gate(), asyncio.Event()
         known: Any = blocks
         more: dict[str, Any] = {"pace": pace, "gate": gate, "want": want, "blocks": known}
         self.lanes = Lanes(queue=QUEUE, tasks=self.tasks, slots=SLOTS, outbox=self.outbox, worker=name, **more)
-        work: Any = SimpleNamespace(database=SimpleNamespace(blocks=blocks))
-        floors = Floors()
-        for priority in PRIORITIES:
-            floors.add(priority)
+        self._wire = wire = Wire(blocks)
+        work: Any = wire
+        floors = _floors()
         self._exchange = Exchange(
             work,
             queue=QUEUE,
@@ -82,20 +93,21 @@ class Process:
         self.limits = Limits(tasks=list(self.tasks), lanes=self.lanes, floors=floors, look_below=lambda known: below)
         desk: Any = SimpleNamespace(
             queue=QUEUE, outbox=self.outbox, lanes=self.lanes, rescan=SimpleNamespace(workers=1), pace=pace, want=want,
-            limits=self.limits, turns=self.turns, exchange=self._exchange, came_back=lambda: None, handed_back=0,
-            claiming=True, max_interruptions=None, discard=False, server_ahead=0.0, share=SimpleNamespace(alone=Alone()),
+            work=work, limits=self.limits, turns=self.turns, exchange=self._exchange, came_back=lambda: None, handed_back=0,
+            claiming=True, max_interruptions=None, discard=False, server_ahead=0.0,
+            share=SimpleNamespace(alone=Alone(), beat_soon=lambda: None),
         )  # fmt: skip
         self.desk = desk
         self.news = News([desk], gate, lambda lease: None)
 
     # ---- an exchange -------------------------------------------------------------------------------------------------
-    def prepare(self, *, jobs: int, suspect: bool, ids: list[int], turn: dict[str, Any]) -> Order:
+    def prepare(self, *, jobs: int, suspect: bool, ids: list[int], turn: dict[str, Any], send: Send) -> Order:
         """Take what is to be written, and draw the tokens of the claims."""
         flush = self.outbox.take(boot() + 2 * BUSY_SECONDS)  # later than any outcome waits that was put off
         results.ruled(self.desk, flush.outcomes)
         ask, got = Ask(flush, jobs=jobs, ids=ids if jobs else (), suspect=suspect, turn=self._turn(flush, **turn)), Got()
-        if self.limits.on:
-            self._limit(ask)
+        if self.limits.on and (ask.claims or ask.turn):
+            self._limit(ask, send)
         self.order = Order(ask, got, self._exchange.steps(ask, boot(), got))
         return self.order
 
@@ -110,22 +122,26 @@ class Process:
         unsettled = [o["id"] for o in flush.outcomes] + self.outbox.unsettled()
         return Turn(ended=ended, n=n, k=k, walk=WALK if n else 0, after=self._cursor, unsettled=unsettled)
 
-    def _limit(self, ask: Ask) -> None:
-        """What limited.py makes of it, but for what it remembers of limits that are taken."""
-        groups = ask.turn.n if ask.turn is not None else 0
+    def _limit(self, ask: Ask, send: Send) -> None:
+        """Ask for what limits and rates allow, as if nothing were known of what is taken."""
         if ask.suspect:
             ask.jobs, ask.ids = 0, ()
-        shares, members = ([n if known.tasks else 0 for known in self.limits.classes] for n in (ask.most, groups))
-        ask.limited = Limited(shares, members, params=self.limits.params(boot()), version=self.limits.version)
-        if ask.turn is not None:
-            ask.turn.k = 1
+        for known in self.limits.classes:
+            known.rest.end()
+            known.stragglers.clear()
+            known.floors = _floors()
+        self._exchange.floors = self.limits.classes[0].floors
+        ask.limited = Limited(ids=[(self.limits.classes[0], list(ask.ids))] if ask.ids else [])
+        self._wire.run(limited.permit(self.desk, ask), send)
 
     @property
     def known_limits(self) -> dict[str, int]:
-        """The limits that it knows of, by task, or "" for the queue."""
+        """The limits that it knows of, by task, or "" for the queue; "rate" for one that counts all tasks, or one."""
         limits = self.limits
         own = {known.name: known.most for known in limits.classes if known.name is not None and known.most is not None}
-        return own if limits.queue_most is None else {"": limits.queue_most, **own}
+        rates = {"rate" if number == 0 else "rate t1": RATE for number, known in enumerate(limits.classes) if known.rates}
+        rates = {"rate": RATE} if "rate" in rates else rates
+        return {**rates, **own} if limits.queue_most is None else {"": limits.queue_most, **rates, **own}
 
     def exchange(self, conn: Connection, order: Order) -> list[list[Row]]:
         """Send the statements; runs in the client's thread."""
@@ -175,7 +191,7 @@ class Process:
         elif step.into is order.got.settled:
             keyed = step.block == "finish_keyed"
             sent = [o for o in order.ask.flush.outcomes if ("keyed" in o) == keyed]
-            _settle(model, sent, rows, first=first)
+            settle(model, sent, rows, first=first)
             alone = keyed and all(result != "busy" for _, result in rows)  # else it went through settle_v1 after all
             return set(params["emptied"]) if alone else {o["token"] for o in sent}
         return set()
@@ -193,10 +209,20 @@ class Process:
             if step.token is not None:
                 self.outbox.took(step.token, len(step.into or ()))
         results.take(self.lanes, self.outbox, order.ask.flush, got)
+        limited.unstarted(self.desk, order.ask, got)
         if turn is not None and got.turned is not None:
             self.turns.turned(turn, got.turned, boot(), members=len(got.members))
             self._cursor = FIRST if turn.suspect else tuple(got.turned["after"])
+        intake.order(got.rows)
         intake.take(self.desk, got)
+        self._count_units(order)
+        limited.received(self.desk, order.ask, got)
+
+    def _count_units(self, order: Order) -> None:
+        rated = {task for known in self.limits.classes for task in known.tasks if known.rates}
+        for step in order.steps:
+            if step.token is not None and order.ask.limited is not None:
+                self.rated |= {(row[ID], row[TOKEN]) for row in step.into or () if row[TASK] in rated}
 
     def unanswered(self) -> None:
         """The connection broke: everything or nothing has happened (mend.py)."""
@@ -205,6 +231,7 @@ class Process:
             if step.token is not None:
                 self.outbox.took(step.token, 0)
         self.outbox.restore(order.ask.flush, doubtful=True)
+        self.limits.units.in_hand = False
         if order.ask.turn is not None:
             self.lanes.groups.ended = {**order.ask.turn.ended, **self.lanes.groups.ended}
 
@@ -263,18 +290,3 @@ class Process:
         self.lanes.buffer.remove(row)
         hand_back(self.lanes, row)
         return int(row[ID])
-
-
-def _settle(model: Model, sent: list[dict[str, Any]], rows: list[Row], *, first: bool) -> None:
-    told: dict[int, list[str]] = {}
-    for ident, result in rows:
-        told.setdefault(ident, []).append(result)
-    by_id: dict[int, list[dict[str, Any]]] = {}
-    for one in {(o["id"], o["token"]): o for o in sent}.values():
-        by_id.setdefault(one["id"], []).append(one)
-    for ident, outcomes in by_id.items():
-        answers = sorted(told.get(ident, []), key=lambda r: r == "fenced")
-        must(len(answers) == len(outcomes), f"job {ident}: {outcomes} got {answers}")
-        # two outcomes of one job have two tokens, of which one at most holds: that one comes first
-        for one, result in zip(sorted(outcomes, key=lambda o: not model.owned(ident, o["token"])), answers, strict=True):
-            model.settle(one, result, first=first)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MAX_INTERRUPTIONS = 2
 """What the queue allows here: small, so that examples reach it."""
 
+RATE = 2
+"""How many jobs start under a rate before its period is over, which is longer than any example."""
+
 ENDS = ("succeeded", "dead", "dropped", "cancelled", "expired", "replaced")
 
 

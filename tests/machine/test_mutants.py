@@ -76,6 +76,7 @@ FUNCTIONS = {
     "a slot stays used after its run": ("free_slots_v1", "x.token is null or not exists", "x.token is null and not exists"),
     "a claim marks no slots": ("fill_slots_v1", "and s.name = ''", "and s.name = 'none'"),
     "limits are sure before older claims have ended": ("settle_limits_v1", "if cardinality(v_open) > 0", "if false"),
+    "a rate grants without counting": ("take_rates_v1", "v_left[v_at] := v_left[v_at] - granted;", "null;"),
     "a turn takes more than its limit": ("turn_limited_v1", "unsettled, v_n, 1,", "unsettled, n, 1,"),
 }  # fmt: skip
 """What breaks: function, text, what stands there instead."""

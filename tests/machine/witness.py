@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tests.machine.model import Model
-from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Held, Job, Lease, Letter, must
+from tests.machine.records import ENDS, MAX_INTERRUPTIONS, RATE, Held, Job, Lease, Letter, must
 from tests.rig.servers import Connection
 
 INSTALL = """
@@ -35,6 +35,12 @@ begin
   end if;
   return null;
 end $$;
+create function machine.note_rate() returns trigger language plpgsql as $$
+begin
+  insert into machine.journal (job, what) values (0, 'rate');
+  return null;
+end $$;
+create trigger machine_note_rate after insert on tailrace.rate for each row execute function machine.note_rate();
 create trigger machine_note after insert or delete or update of token on tailrace.job
   for each row execute function machine.note();
 """
@@ -43,7 +49,7 @@ EMPTY = """
 delete from tailrace.job; delete from tailrace.worker; delete from tailrace.lease; delete from tailrace.dead_letter;
 delete from tailrace.queue; delete from tailrace.cancel_request; delete from tailrace.tally; delete from tailrace.total;
 delete from tailrace.maintenance; delete from tailrace.audit; delete from machine.journal; delete from machine.ledger;
-delete from tailrace.job_group; delete from tailrace.limit_slot;
+delete from tailrace.job_group; delete from tailrace.limit_slot; delete from tailrace.rate;
 alter table tailrace.job alter column id restart with 1;
 insert into tailrace.queue (name, settings) values ('q', '{"jobDefaults": {"maxInterruptions": %s}}');
 """
@@ -62,6 +68,7 @@ select
      (select jsonb_object_agg(m.name, m.most) from tailrace.limits_v1(q.settings) m), '{}')) from tailrace.queue q) as limits,
   (select coalesce(jsonb_agg(jsonb_build_array(s.name, s.job)), '[]') from tailrace.limit_slot s
      join tailrace.job j on j.id = s.job and j.token = s.token) as slots,
+  (select count(*) from machine.journal where what = 'rate') as rates,
   (select coalesce(jsonb_object_agg(what, n), '{}') from (select what, sum(n) as n from
      (select what, n from tailrace.tally union all select what, n from tailrace.total) t group by what) s) as counted,
   (select coalesce(jsonb_agg(jsonb_build_array(job, token::text, n)), '[]') from
@@ -134,9 +141,11 @@ class Witness:
 
 
 def _limits(seen: dict[str, Any], model: Model) -> None:
-    must(seen["limits"]["most"] == model.limits, f"the limits are {seen['limits']}, and should be {model.limits}")
+    limits = {name: most for name, most in model.limits.items() if not name.startswith("rate")}
+    must(seen["limits"]["most"] == limits, f"the limits are {seen['limits']}, and should be {limits}")
+    must(model.starts <= RATE * seen["rates"], f"{model.starts} jobs were started under a rate of {RATE}")
     model.version = seen["limits"]["version"]
-    for name in model.limits if seen["limits"]["sure"] else ():
+    for name in limits if seen["limits"]["sure"] else ():
         taken = sorted(job for limit, job in seen["slots"] if limit == name)
         running = sorted(job.id for job in model.jobs.values() if job.token is not None and name in ("", job.task))
         must(taken == running, f"the slots of limit {name or 'of the queue'} are taken by {taken}, but {running} run")
