@@ -211,6 +211,21 @@ def test_a_strict_group_waits_for_its_head_whatever_happened_to_it(conn: Connect
     assert group(conn) == [("a", 6, second)]
 
 
+def test_a_strict_group_whose_head_was_lost_before_waits_until_it_can_be_taken_alone(conn: Connection, rows: Rows) -> None:
+    """CJ-05: it fails once more, and its group has ended here together with another one."""
+    other = [rows.job(serial_group="a") for _ in range(2)]
+    first = rows.job(serial_group="b", task="s", lost=1)
+    assert turn(conn, 1, k=1)[0] == other[:1]
+    assert turn(conn, 2, suspect=True)[0] == [first]
+    with conn.transaction():
+        finish(conn, other[:1])
+        error = {"id": first, "token": 2, "kind": "error", "delay": 0}
+        conn.execute("select * from tailrace.settle_v1('w', %s)", [Jsonb([error])])
+        assert turn(conn, 3, ended={"a": 1, "b": 2}, k=1, walk=0)[0] == other[1:]
+    assert group(conn) == [("a", 3, None), ("b", None, first)]
+    assert turn(conn, 4, suspect=True)[0] == [first]
+
+
 def test_a_strict_group_whose_head_is_cancelled_goes_on(conn: Connection, rows: Rows) -> None:
     first = rows.job(serial_group="a", task="s")
     second = rows.job(serial_group="a", task="s")

@@ -101,7 +101,9 @@ def _did(
     if outcome == "created":
         if slot and holder is not None:
             client.rows.add(holder.id)  # locked while the successor's commit looks at it
-        yield lambda model: model.store(Job(ident, task, key, job["n"], job["max_attempts"], slot=slot))
+        yield lambda model: model.store(
+            Job(ident, task, key, job["n"], job["max_attempts"], slot=slot, serial_group=job["serial_group"])
+        )
     elif outcome == "replaced":
         client.rows.add(ident)
         yield lambda model: model.replace(ident, job["n"], job["max_attempts"])
@@ -119,4 +121,5 @@ def _wanted(target: Job | None, mode: str) -> tuple[str, int]:
 def brief(job: dict[str, Any]) -> str:
     """A job of an enqueue in words."""
     key = f" key {job['key']} {job['on_duplicate']}" if job["key"] else ""
-    return f"{job['task']} n={job['n']} max_attempts={job['max_attempts']} priority={job['priority']}{key}"
+    group = f" group {job['serial_group']}" if job["serial_group"] else ""
+    return f"{job['task']} n={job['n']} max_attempts={job['max_attempts']} priority={job['priority']}{key}{group}"

@@ -17,7 +17,8 @@ from tailrace.db.statements import Blocks
 from tailrace_worker.work import PINNED
 from tests.machine.clients import Client, Observer
 from tests.machine.model import Effect, Model
-from tests.machine.process import Order, Process
+from tests.machine.order import Order
+from tests.machine.process import Process
 from tests.machine.records import must
 from tests.machine.witness import Witness
 from tests.rig.servers import Connection, RigDatabase
@@ -164,6 +165,10 @@ class Arena:
     def exchange(self, name: str, order: Order, *, commit: bool) -> None:
         """One exchange of a worker: its outcomes, then its claims; with `commit`, confirmed at once."""
         process, client = self.processes[name], self.clients[name]
+        if order.ask.turn is not None:
+            order.scene.locked = self.witness.held({job.id for job in self.model.jobs.values() if job.serial_group})
+            limited = order.ask.limited is not None or process.desk.limits.version != self.model.version
+            order.scene.hindered = limited or any(self.clients[other].open for other in WORKERS if other != name)
 
         def effect(answers: list[Any]) -> Effect:
             order.answers = answers
@@ -225,6 +230,20 @@ class Arena:
             return None
 
         self.do(self.upkeep, block, what, lambda _: None, commit=True)
+        return got[0]
+
+    def settle_limits(self, name: str) -> None:
+        """A worker's statement about limits that are not sure."""
+        limits, text = self.processes[name].desk.limits, self.blocks["limits.settle_limits"]
+        rows = self.apart(name, text, {"queue": "q", "waiting": limits.waiting})
+        limits.waiting = rows[0][0] or None
+
+    def apart(self, name: str, text: str, params: Any) -> list[Any]:
+        """A statement of a worker beside its exchanges, committed by itself; it may wait for nobody."""
+        got: list[list[Any]] = []
+        what = " ".join(text.split())[:40]
+        self.do(self.clients[name], what, lambda conn: conn.execute(text, params).fetchall(), got.append, commit=True)
+        self._dirty = True
         return got[0]
 
     def worker_died(self, worker: str) -> None:

@@ -104,6 +104,7 @@ class Completions(Producers, Hands):
         job = self.arena.model.jobs.get(self.completing[2])
         if job is not None and not self.handler.doomed:
             new = {"task": job.task, "key": job.key, "on_duplicate": mode, "n": n, "max_attempts": 2, "priority": 0}
+            new["serial_group"] = job.serial_group
             self.enqueue_one(self.handler, new, pause=True)
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from tailrace import App, JobContext, NoRetry, RetryAfter, RetryPolicy, Snooze
 
 QUEUE = "q"
+GROUPS = ("g1", "g2")
+STRICT = ("t2",)
+"""Tasks whose groups wait for a member that fails."""
 app = App(QUEUE)
 _soon = RetryPolicy(base=0, jitter=0)
 
@@ -16,7 +19,7 @@ _soon = RetryPolicy(base=0, jitter=0)
 async def _plain(n: int) -> None: ...
 
 
-@app.task(name="t2", retry=_soon)
+@app.task(name="t2", retry=_soon, group_order="strict")
 async def _with_a_context(ctx: JobContext[None], n: int) -> None: ...
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hypothesis import note
 
-from tailrace_worker.rows import ID, TOKEN, Row
+from tailrace_worker.rows import GROUP, GROUPED, ID, MARK, TOKEN, Row
 from tailrace_worker.slots import Slot
-from tests.machine.actions import action, number, one_of, some
+from tests.machine.actions import action, fields, number, one_of, some
 from tests.machine.arena import HANDLER, WORKERS, Arena
 from tests.machine.process import Process
 from tests.machine.records import must
@@ -22,6 +23,8 @@ KINDS = one_of(
 )
 """How a handler ends; or it never starts, or saves a state and goes on."""
 JOBS = one_of(5, 2, 1, 0)
+TURNS = fields(n=one_of(5, 5, 1, 0), k=one_of(10, 2, 1), suspect=one_of(False, False, True))
+"""The turn at the groups that goes with an exchange."""
 STARTS = one_of(3, 1, 0)
 ACCIDENTS = one_of("drains", "is killed", "breaks", "all break", "app breaks")
 WAYS = one_of("confirmed", "confirmed", "confirmed", "paused", "answer lost")
@@ -48,17 +51,27 @@ class Hands:
 
     # ---- exchanges ---------------------------------------------------------------------------------------------------
     @action(
-        10, when=lambda self: self.has_work(), name=WORKER, jobs=JOBS, suspect=one_of(False, True), by_id=number(0, 3), way=WAYS
+        10,
+        when=lambda self: self.has_work(),
+        name=WORKER,
+        jobs=JOBS,
+        suspect=one_of(False, True),
+        by_id=number(0, 3),
+        turn=TURNS,
+        way=WAYS,
     )
-    def exchange(self, name: str, jobs: int, suspect: bool, by_id: int, way: str) -> None:
+    def exchange(self, name: str, jobs: int, suspect: bool, by_id: int, turn: dict[str, Any], way: str) -> None:
         client, process = self.arena.clients[name], self.process(name)
         if client.open:
             self.finish_exchange(name, "confirmed" if way == "paused" else way)
             return
         ids = sorted(self.arena.model.jobs)[:6] if by_id == 0 else []
         if process.name in self.arena.model.draining:
-            jobs, suspect, ids = 0, False, []
-        order = process.prepare(jobs=jobs, suspect=suspect, ids=ids)
+            jobs, suspect, ids, turn = 0, False, [], {**turn, "n": 0}
+        if not any(job.serial_group for job in self.arena.model.jobs.values()):
+            turn = {**turn, "n": 0}
+        send = partial(self.arena.apart, name)
+        order = process.prepare(jobs=jobs, suspect=suspect, ids=ids, turn=turn, send=send)
         note(f"{name}: {order.said} ({way})")
         self.arena.exchange(name, order, commit=way == "confirmed")
         if way == "answer lost":
@@ -103,7 +116,10 @@ class Hands:
         for other, row in self.runs:
             if row[ID] == ident:
                 must(not model.owned(ident, row[TOKEN]), f"{name} starts {ident} while {other} runs it under a live lease")
+            elif slot.row[MARK] & row[MARK] & GROUPED and slot.row[GROUP] == row[GROUP] and model.owned(ident, token):
+                must(not model.owned(row[ID], row[TOKEN]), f"{name} starts {ident} while {other} runs {row[ID]} of its group")
         self.runs.append((name, slot.row))
+        model.starts += (ident, token) in self.process(name).rated
         self.arena.witness.started(ident, token)
 
     runs: list[tuple[str, Row]]
@@ -174,25 +190,34 @@ def drained(machine: Any) -> Any:
                 process = arena.processes.get(client.name)
                 if process is not None:
                     process.answered()
-    for _ in range(60):
+    if any(limit.startswith("rate") for limit in arena.model.limits):
+        arena.surgery("update tailrace.queue set settings = settings - 'limits' - 'tasks' returning 1")
+        arena.model.limits = {}
+    for turn in range(60):
         if not arena.model.jobs and not arena.model.leases:
             return
         machine.make_due()
         for name in WORKERS:
-            _one_round(machine, name)
+            _one_round(machine, name, alone=bool(turn % 2))
         machine.reap_the_dead()
         arena.compare()
     raise AssertionError(f"some jobs do not end: {arena.model.jobs} {arena.model.leases}")
 
 
-def _one_round(machine: Any, name: str) -> None:
+def _one_round(machine: Any, name: str, *, alone: bool) -> None:
     arena, process = machine.arena, machine.process(name)
     arena.beat(name)
-    while process.lanes.buffer and len(process.running) < len(process.lanes.slots):
-        machine.start(name, 0)
-    for slot in process.running:
-        machine.end(name, slot, "success")
+    arena.settle_limits(name)
+    while process.lanes.buffer or process.running:
+        while process.lanes.buffer and len(process.running) < len(process.lanes.slots):
+            machine.start(name, 0)
+        for slot in process.running:
+            machine.end(name, slot, "success")
     arena.model.draining.discard(process.name)
-    order = process.prepare(jobs=20, suspect=True, ids=sorted(arena.model.jobs)[:20])
+    lost = [job for job in arena.model.jobs.values() if job.lost]
+    turn = {"n": 5, "k": 10, "suspect": alone and any(job.serial_group for job in lost)}
+    suspect = alone and any(not job.serial_group for job in lost)  # it comes alone where there are limits
+    send = partial(arena.apart, name)
+    order = process.prepare(jobs=20, suspect=suspect, ids=sorted(arena.model.jobs)[:20], turn=turn, send=send)
     note(f"{name}: {order.said}")
     arena.exchange(name, order, commit=True)

@@ -18,11 +18,12 @@ from tests.machine.actions import SEEDS, choices, some
 from tests.machine.arena import Arena
 from tests.machine.completions import Completions
 from tests.machine.hands import drained
+from tests.machine.limits import Limits
 from tests.machine.producers import NEW_JOB
 from tests.machine.upkeep import Upkeep
 
 
-class Machine(Completions, Upkeep, RuleBasedStateMachine):
+class Machine(Completions, Limits, Upkeep, RuleBasedStateMachine):
     """All rules together."""
 
     shared: Arena

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Job, Lease, Letter, must
+from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Held, Job, Lease, Letter, must
 
 _BACK = ("retried", "snoozed", "interrupted", "lost")
 
@@ -25,6 +25,9 @@ class Model:
         born: Every job that was ever stored.
         ended: Jobs that are over and left no dead letter in state dead.
         counted: Ends and requeues by kind.
+        limits: How many jobs of a task, or of the queue (""), may run; how many may start ("rate", "rate t1").
+        starts: Handlers that were called for a unit of a rate.
+        version: Which version of the limits that is, when the tables were looked at last.
         requested: Running jobs that somebody wants cancelled.
         silent: Workers whose lease has passed.
         draining: Workers that said so.
@@ -33,6 +36,10 @@ class Model:
     jobs: dict[int, Job] = field(default_factory=dict)
     letters: dict[int, Letter] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
+    groups: dict[str, Held] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    version: int = 0
+    starts: int = 0
     born: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     counted: Counter[str] = field(default_factory=Counter)
@@ -89,14 +96,13 @@ class Model:
         self.requested.discard(ident)
         self.ended.discard(ident)
         must(ident not in self.jobs, f"job {ident} lives twice")
-        self.jobs[ident] = Job(
-            ident, letter.task, letter.key, letter.payload, letter.max_attempts, requeues=letter.requeued_count
-        )
+        job = self.jobs[ident] = Job(ident, letter.task, letter.key, letter.payload, letter.max_attempts)
+        job.requeues, job.serial_group = letter.requeued_count, letter.serial_group
         self.counted["requeued"] += 1
 
     # ---- workers -----------------------------------------------------------------------------------------------------
-    def claim(self, token: int, worker: str, rows: Sequence[tuple[int, int, int, int]], *, suspect: bool) -> None:
-        """A worker has taken jobs; a row is id, attempts after the claim, payload and mark."""
+    def claim(self, token: int, worker: str, rows: Sequence[tuple[int, int, int, int]], *, suspect: bool, grouped: bool) -> None:
+        """A worker has taken jobs, all in groups or none; a row is id, attempts after the claim, payload and mark."""
         if not rows:
             return
         must(token not in self.leases, "a token was given twice")
@@ -106,6 +112,7 @@ class Model:
             if job is None or job.token is not None:
                 raise AssertionError(f"job {ident} was claimed, but does not wait: {job}")
             must(not job.slot, f"job {ident} was claimed before the holder of its key ended: {job}")
+            must((job.serial_group is not None) == grouped == bool(mark & 32), f"job {ident} was claimed past its group: {job}")
             must((job.lost > 0) == suspect, f"job {ident} was claimed {'alone' if suspect else 'among others'}: {job}")
             must(bool(mark & 1) == job.spent, f"job {ident}: the claim says spent={bool(mark & 1)}: {job}")
             must(bool(mark & 2) == job.past, f"job {ident}: the claim says expired={bool(mark & 2)}: {job}")
@@ -115,10 +122,31 @@ class Model:
             job.token, job.attempts = token, attempts
         self.leases[token] = Lease(worker, tuple(ident for ident, *_ in rows))
 
-    def drop(self, tokens: Iterable[int]) -> None:
-        """Leases are removed."""
+    def within_limits(self, tasks: set[str], known: dict[str, int], counted: list[dict[str, int]]) -> None:
+        """A claim that took jobs of some tasks leaves no more running than allowed; what a lowered limit finds may go on.
+
+        Args:
+            tasks: What it took.
+            known: The limits that its worker knows.
+            counted: Remembers which held when it was told; they may have changed when it is committed.
+        """
+        if not tasks:
+            return
+        if not counted:
+            must(known == self.limits, f"a claim under the limits {known} took jobs under {self.limits}")
+            counted.append(self.limits)
+        for name in self.limits.keys() & {"", *tasks} if counted[0] == self.limits else ():
+            running = [job.id for job in self.jobs.values() if job.token is not None and name in ("", job.task)]
+            must(len(running) <= self.limits[name], f"{running} run under limit {name or 'of the queue'} {self.limits[name]}")
+
+    def drop(self, tokens: Iterable[int], *, leave: bool) -> None:
+        """Leases are removed; `leave` when their groups become free with them."""
         for token in tokens:
             self.leases.pop(token, None)
+            for name in [n for n, held in self.groups.items() if leave and held.token == token]:
+                held = self.groups.pop(name)
+                if held.head is not None:
+                    self.groups[name] = Held(None, held.head)
 
     def finish(self, pairs: Iterable[tuple[int, int]], told: int) -> None:
         """Plain successes; `told` is how many the database counted."""
@@ -207,6 +235,7 @@ class Model:
         must((letter is not None) == (job.requeues > 0), f"job {job.id} died: {job}, {letter}")
         if letter is None:
             letter = self.letters[job.id] = Letter(job.id, job.task, job.key, job.payload, job.max_attempts)
+            letter.serial_group = job.serial_group
         must(letter.dead_count == 0 or letter.state == "requeued", f"job {job.id} died though its dead letter is {letter}")
         letter.state, letter.key, letter.payload, letter.max_attempts = "dead", job.key, job.payload, job.max_attempts
         letter.total_attempts += job.attempts
@@ -241,6 +270,11 @@ class Model:
             must(not job.slot or (job.token is None and self.holder(job.task, job.key)), f"a successor without a holder: {job}")
             must(job.interrupted <= MAX_INTERRUPTIONS, f"interrupted too often: {job}")
             must(job.token is None or job.token in self.leases, f"a token without a lease: {job}")
+            held = self.groups.get(job.serial_group or "")
+            if job.serial_group is not None and job.token is not None:
+                must(held is not None and held.token == job.token, f"a leased member whose group is {held}: {job}")
+        for name, held in self.groups.items():
+            must(held.token is None or held.token in self.leases, f"group {name} is held by no lease: {held}")
 
 
 Effect = Callable[[Model], None]

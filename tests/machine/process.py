@@ -10,27 +10,34 @@ import asyncio
 import itertools
 import json
 import math
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tailrace_worker import endings, results
+from tailrace_worker import endings, intake, limited, results
 from tailrace_worker.ask import Ask, Got
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import Exchange, Step
+from tailrace_worker.classes import Limited
 from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
-from tailrace_worker.finish import BUSY_SECONDS, Outbox
+from tailrace_worker.finish import BUSY_SECONDS, Flush, Outbox
 from tailrace_worker.floors import Floors
+from tailrace_worker.groups import follow, hand_back
+from tailrace_worker.intake import Alone
 from tailrace_worker.lease import Beat
+from tailrace_worker.limits import Limits
 from tailrace_worker.pace import Pace
-from tailrace_worker.rows import ID, MARK, PAYLOAD, TASK, TOKEN, Row
+from tailrace_worker.rows import EXTRA, GROUPED, ID, MARK, PAYLOAD, TASK, TOKEN, Row
 from tailrace_worker.run import Lanes
 from tailrace_worker.slots import Gate, Slot
-from tests.machine.handlers import QUEUE, RAISES, app
+from tailrace_worker.turns import FIRST, WALK, Turn, Turns
+from tests.machine.groups import SEE, Member, turned
+from tests.machine.handlers import QUEUE, RAISES, STRICT, app
 from tests.machine.model import Effect, Model
-from tests.machine.records import must
+from tests.machine.order import Order, settle
+from tests.machine.records import RATE, must
+from tests.machine.wire import Send, Wire
 from tests.rig.servers import Connection
 
 PRIORITIES = (0, 5)
@@ -38,44 +45,11 @@ SLOTS = 16
 _tokens = itertools.count(9_000_000_000_000_000_001)
 
 
-@dataclass
-class Order:
-    """An exchange that was begun.
-
-    Attributes:
-        ask: What it is to do.
-        got: Filled once its commit is confirmed.
-        steps: What it sends.
-        answers: The rows of each step, once it has answered.
-    """
-
-    ask: Ask
-    got: Got
-    steps: list[Step]
-    answers: list[list[Row]] = field(default_factory=list)
-
-    @property
-    def jobs_written(self) -> set[int]:
-        """Jobs whose outcome it writes."""
-        flush = self.ask.flush
-        return {i for ids in flush.done.values() for i in ids} | {o["id"] for o in flush.outcomes}
-
-    @property
-    def busy(self) -> set[int]:
-        """Jobs whose outcome was put off."""
-        told = [row for step, rows in zip(self.steps, self.answers, strict=True) for row in rows if step.into is self.got.settled]
-        return {int(ident) for ident, result in told if result == "busy"}
-
-    @property
-    def said(self) -> str:
-        """In words."""
-        ask, flush = self.ask, self.ask.flush
-        done = [f"success of {ident}" for ids in flush.done.values() for ident in ids]
-        other = [f"{o['kind']} of {o['id']}" for o in flush.outcomes]
-        asks = ["claims a suspect"] * ask.suspect + [f"claims {ask.jobs}{f' of {list(ask.ids)}' * bool(ask.ids)}"] * bool(
-            ask.jobs
-        )
-        return ", ".join(["again:"] * flush.doubtful + done + other + asks) or "nothing"
+def _floors() -> Floors:
+    floors = Floors()
+    for priority in PRIORITIES:
+        floors.add(priority)
+    return floors
 
 
 class Process:
@@ -84,53 +58,97 @@ class Process:
     Args:
         name: Its worker id.
         blocks: The SQL blocks; a test may spoil some of them.
+
+    Attributes:
+        rated: Claims that took a unit of a rate, by job and token.
     """
 
     def __init__(self, name: str, blocks: dict[str, str]) -> None:
         self.name = name
         self.outbox = Outbox()
         self.order: Order | None = None
+        self._cursor = FIRST
+        self.rated: set[tuple[int, int]] = set()
         self.tasks = {name: BoundTask(task) for name, task in app.tasks.items()}
         pace, gate, want = Pace(SLOTS, boot()), Gate(), asyncio.Event()
         known: Any = blocks
         more: dict[str, Any] = {"pace": pace, "gate": gate, "want": want, "blocks": known}
         self.lanes = Lanes(queue=QUEUE, tasks=self.tasks, slots=SLOTS, outbox=self.outbox, worker=name, **more)
-        work: Any = SimpleNamespace(database=SimpleNamespace(blocks=blocks))
-        floors = Floors()
-        for priority in PRIORITIES:
-            floors.add(priority)
+        self._wire = wire = Wire(blocks)
+        work: Any = wire
+        floors = _floors()
         self._exchange = Exchange(
             work,
             queue=QUEUE,
             worker=name,
             tasks=list(self.tasks),
             context_tasks=[t.name for t in self.tasks.values() if t.wants_context],
-            strict_tasks=[],
+            strict_tasks=STRICT,
             floors=floors,
             outbox=self.outbox,
             draw=lambda: next(_tokens),  # in order, so that an example can be repeated
         )
+        self.turns = Turns(self.lanes.groups, pace)
+        below: Any = SimpleNamespace(end=lambda: None)
+        self.limits = Limits(tasks=list(self.tasks), lanes=self.lanes, floors=floors, look_below=lambda known: below)
         desk: Any = SimpleNamespace(
             queue=QUEUE, outbox=self.outbox, lanes=self.lanes, rescan=SimpleNamespace(workers=1), pace=pace, want=want,
-            turns=SimpleNamespace(workers=1),
-            limits=SimpleNamespace(version=0, ahead=True), claiming=True, max_interruptions=None, discard=False,
+            work=work, limits=self.limits, turns=self.turns, exchange=self._exchange, came_back=lambda: None, handed_back=0,
+            claiming=True, max_interruptions=None, discard=False, server_ahead=0.0,
+            share=SimpleNamespace(alone=Alone(), beat_soon=lambda: None),
         )  # fmt: skip
         self.desk = desk
         self.news = News([desk], gate, lambda lease: None)
 
     # ---- an exchange -------------------------------------------------------------------------------------------------
-    def prepare(self, *, jobs: int, suspect: bool, ids: list[int]) -> Order:
+    def prepare(self, *, jobs: int, suspect: bool, ids: list[int], turn: dict[str, Any], send: Send) -> Order:
         """Take what is to be written, and draw the tokens of the claims."""
         flush = self.outbox.take(boot() + 2 * BUSY_SECONDS)  # later than any outcome waits that was put off
         results.ruled(self.desk, flush.outcomes)
-        ask, got = Ask(flush, jobs=jobs, ids=ids if jobs else (), suspect=suspect), Got()
+        ask, got = Ask(flush, jobs=jobs, ids=ids if jobs else (), suspect=suspect, turn=self._turn(flush, **turn)), Got()
+        if self.limits.on and (ask.claims or ask.turn):
+            self._limit(ask, send)
         self.order = Order(ask, got, self._exchange.steps(ask, boot(), got))
         return self.order
+
+    def _turn(self, flush: Flush, *, n: int, k: int, suspect: bool) -> Turn | None:
+        """What plan.py and turns.py make of it, but for the sizes and times."""
+        groups = self.lanes.groups
+        ended, groups.ended = groups.ended, {}
+        if suspect and n and not ended:
+            return Turn(n=1, walk=WALK, suspect=True)
+        if not ended and not n:
+            return None
+        unsettled = [o["id"] for o in flush.outcomes] + self.outbox.unsettled()
+        return Turn(ended=ended, n=n, k=k, walk=WALK if n else 0, after=self._cursor, unsettled=unsettled)
+
+    def _limit(self, ask: Ask, send: Send) -> None:
+        """Ask for what limits and rates allow, as if nothing were known of what is taken."""
+        if ask.suspect:
+            ask.jobs, ask.ids = 0, ()
+        for known in self.limits.classes:
+            known.rest.end()
+            known.stragglers.clear()
+            known.floors = _floors()
+        self._exchange.floors = self.limits.classes[0].floors
+        ask.limited = Limited(ids=[(self.limits.classes[0], list(ask.ids))] if ask.ids else [])
+        self._wire.run(limited.permit(self.desk, ask), send)
+
+    @property
+    def known_limits(self) -> dict[str, int]:
+        """The limits that it knows of, by task, or "" for the queue; "rate" for one that counts all tasks, or one."""
+        limits = self.limits
+        own = {known.name: known.most for known in limits.classes if known.name is not None and known.most is not None}
+        rates = {"rate" if number == 0 else "rate t1": RATE for number, known in enumerate(limits.classes) if known.rates}
+        rates = {"rate": RATE} if "rate" in rates else rates
+        return {**rates, **own} if limits.queue_most is None else {"": limits.queue_most, **rates, **own}
 
     def exchange(self, conn: Connection, order: Order) -> list[list[Row]]:
         """Send the statements; runs in the client's thread."""
         answers: list[list[Row]] = []
         for step in order.steps:
+            if step.into is order.got.members and order.ask.turn is not None:
+                order.scene.seen = [Member(*row) for row in conn.execute(SEE)]
             with conn.cursor(binary=step.token is not None) as cursor:
                 cursor.execute(self._exchange.sql[step.block], step.params, prepare=True)
                 answers.append(cursor.fetchall() if step.into is not None else [])
@@ -138,6 +156,7 @@ class Process:
 
     def effect(self, order: Order) -> Effect:
         """What an exchange makes true with its commit."""
+        known, counted = self.known_limits, list[dict[str, int]]()
         dropped: dict[int, set[int]] = {}  # leases by step: those that were empty when the statement looked, not at the commit
 
         def happen(model: Model) -> None:
@@ -147,16 +166,23 @@ class Process:
                 if first:
                     used = {j.token for j in model.jobs.values()}
                     dropped[number] = tokens if step.block == "drop_leases" else {t for t in tokens if t not in used}
-                model.drop(dropped[number])
+                if step.token is not None:
+                    model.within_limits({r[TASK] for r in rows if r[ID] is not None}, known, counted)
+                model.drop(dropped[number], leave=step.block != "drop_leases")  # the turn leaves groups that ended here
 
         return happen
 
     def _carry_out(self, model: Model, order: Order, step: Step, rows: list[Row], *, first: bool) -> set[int]:
         """One statement; returns the tokens whose leases it removes if they are empty."""
         params = step.params
-        if step.token is not None:
+        if order.ask.turn is not None and step.into is order.got.members:
+            turned(model, self.name, params["token"], order.ask.turn, rows, order.scene, first=first)
+        elif step.token is not None:
+            if step.block == "claim_limited":
+                *rows, last = rows
+                must(not rows or last[EXTRA]["state"] is None, f"a claim took {rows} though it says {last[EXTRA]}")
             made = [(r[ID], r[2], int(json.loads(r[PAYLOAD])["n"]), r[MARK]) for r in rows]
-            model.claim(step.token, self.name, made, suspect=step.block == "claim_suspect")
+            model.claim(step.token, self.name, made, suspect=order.ask.suspect and step.into is order.got.suspects, grouped=False)
         elif step.block == "drop_leases":
             return set(params["tokens"])
         elif step.into is order.got.finished:
@@ -165,7 +191,7 @@ class Process:
         elif step.into is order.got.settled:
             keyed = step.block == "finish_keyed"
             sent = [o for o in order.ask.flush.outcomes if ("keyed" in o) == keyed]
-            _settle(model, sent, rows, first=first)
+            settle(model, sent, rows, first=first)
             alone = keyed and all(result != "busy" for _, result in rows)  # else it went through settle_v1 after all
             return set(params["emptied"]) if alone else {o["token"] for o in sent}
         return set()
@@ -174,13 +200,29 @@ class Process:
     def answered(self) -> None:
         """The commit was confirmed."""
         order, self.order = self._sent(), None
+        got, turn = order.got, order.ask.turn
         for step, rows in zip(order.steps, order.answers, strict=True):
-            self._exchange.read(step, rows)
+            if step.into is not None:
+                step.into.extend(rows)
+        got.understand(order.ask)
+        for step in order.steps:
             if step.token is not None:
-                self.outbox.took(step.token, len(rows))
-                for row in rows:
-                    self._take(row)
-        results.take(self.lanes, self.outbox, order.ask.flush, order.got)
+                self.outbox.took(step.token, len(step.into or ()))
+        results.take(self.lanes, self.outbox, order.ask.flush, got)
+        limited.unstarted(self.desk, order.ask, got)
+        if turn is not None and got.turned is not None:
+            self.turns.turned(turn, got.turned, boot(), members=len(got.members))
+            self._cursor = FIRST if turn.suspect else tuple(got.turned["after"])
+        intake.order(got.rows)
+        intake.take(self.desk, got)
+        self._count_units(order)
+        limited.received(self.desk, order.ask, got)
+
+    def _count_units(self, order: Order) -> None:
+        rated = {task for known in self.limits.classes for task in known.tasks if known.rates}
+        for step in order.steps:
+            if step.token is not None and order.ask.limited is not None:
+                self.rated |= {(row[ID], row[TOKEN]) for row in step.into or () if row[TASK] in rated}
 
     def unanswered(self) -> None:
         """The connection broke: everything or nothing has happened (mend.py)."""
@@ -189,17 +231,13 @@ class Process:
             if step.token is not None:
                 self.outbox.took(step.token, 0)
         self.outbox.restore(order.ask.flush, doubtful=True)
+        self.limits.units.in_hand = False
+        if order.ask.turn is not None:
+            self.lanes.groups.ended = {**order.ask.turn.ended, **self.lanes.groups.ended}
 
     def _sent(self) -> Order:
         assert self.order is not None
         return self.order
-
-    def _take(self, row: Row) -> None:
-        ended = endings.unrun(row)
-        if ended is None:
-            self.lanes.buffer.append(row)
-        else:
-            self.outbox.add(ended, urgent=True)
 
     def beaten(self, told: dict[str, Any], held: set[int]) -> None:
         """A heartbeat was answered; `held` are the tokens that were held when it was sent."""
@@ -237,6 +275,8 @@ class Process:
             elif kind == "interrupted" and slot.reason is None:
                 slot.interrupt("shutdown")
             endings.failed(self.lanes, slot, task, RAISES[kind]())
+        if kind != "success" and row[MARK] & GROUPED:
+            follow(self.lanes, row)
         slot.row, slot.calling = None, False
         slot.clear()
         written = self.outbox.outcomes[-1] if self.outbox.outcomes else {}
@@ -248,20 +288,5 @@ class Process:
         """Hand back a job that was not started; returns its id."""
         row = self.lanes.buffer[n % len(self.lanes.buffer)]
         self.lanes.buffer.remove(row)
-        self.outbox.add(endings.handback(row))
+        hand_back(self.lanes, row)
         return int(row[ID])
-
-
-def _settle(model: Model, sent: list[dict[str, Any]], rows: list[Row], *, first: bool) -> None:
-    told: dict[int, list[str]] = {}
-    for ident, result in rows:
-        told.setdefault(ident, []).append(result)
-    by_id: dict[int, list[dict[str, Any]]] = {}
-    for one in {(o["id"], o["token"]): o for o in sent}.values():
-        by_id.setdefault(one["id"], []).append(one)
-    for ident, outcomes in by_id.items():
-        answers = sorted(told.get(ident, []), key=lambda r: r == "fenced")
-        must(len(answers) == len(outcomes), f"job {ident}: {outcomes} got {answers}")
-        # two outcomes of one job have two tokens, of which one at most holds: that one comes first
-        for one, result in zip(sorted(outcomes, key=lambda o: not model.owned(ident, o["token"])), answers, strict=True):
-            model.settle(one, result, first=first)

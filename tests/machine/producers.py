@@ -16,6 +16,7 @@ from tests.machine.actions import action, fields, number, one_of, some
 from tests.machine.answers import brief, cancelled, changed, once_seen, stored
 from tests.machine.arena import PRODUCER, Arena
 from tests.machine.clients import Client
+from tests.machine.handlers import GROUPS
 from tests.machine.model import Effect, Model
 from tests.machine.records import must
 from tests.rig.servers import Connection
@@ -34,8 +35,9 @@ NEW_JOB = fields(
     n=number(1, 3),
     max_attempts=number(1, 3),
     priority=one_of(0, 5),
+    serial_group=one_of(None, None, None, *GROUPS),
 )
-"""One job of an enqueue; groups and limits add their options here."""
+"""One job of an enqueue; limits add their options here."""
 
 
 def idle(machine: Producers) -> bool:

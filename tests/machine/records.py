@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MAX_INTERRUPTIONS = 2
 """What the queue allows here: small, so that examples reach it."""
 
+RATE = 2
+"""How many jobs start under a rate before its period is over, which is longer than any example."""
+
 ENDS = ("succeeded", "dead", "dropped", "cancelled", "expired", "replaced")
 
 
@@ -33,6 +36,7 @@ class Job:
     token: int | None = None
     past: bool = False
     slot: int = 0
+    serial_group: str | None = None
 
     @property
     def spent(self) -> bool:
@@ -53,6 +57,15 @@ class Letter:
     total_attempts: int = 0
     dead_count: int = 0
     requeued_count: int = 0
+    serial_group: str | None = None
+
+
+@dataclass
+class Held:
+    """A serial group that a lease holds, or that waits for the member `head` while its order is strict."""
+
+    token: int | None
+    head: int | None
 
 
 @dataclass

@@ -25,7 +25,7 @@ _COMMON = settings(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-SHORT = settings(_COMMON, max_examples=50, stateful_step_count=50, derandomize=True)
+SHORT = settings(_COMMON, max_examples=30, stateful_step_count=50, derandomize=True)
 THOROUGH = settings(_COMMON, max_examples=2000, stateful_step_count=80, derandomize=False)
 
 
@@ -34,7 +34,8 @@ THOROUGH = settings(_COMMON, max_examples=2000, stateful_step_count=80, derandom
 def test_whatever_happens_in_whatever_order(database: RigDatabase) -> None:
     """Engine 2.1 to 2.5 and the locks of engine 8.
 
-    GW-01, CJ-03, CJ-04, CJ-06, CJ-13, FQ-03, FQ-09, FQ-27, BF-01, BF-02, BF-05, BF-09, BF-11, BF-12, BF-19, BF-20, BF-21, BF-23.
+    GW-01, GW-03, CJ-03, CJ-04, CJ-06, CJ-13, FQ-03, FQ-09, FQ-27, BF-01, BF-02, BF-05, BF-06,
+    BF-09, BF-11, BF-12, BF-19, BF-20, BF-21, BF-23.
     """
     arena = Arena(database)
     try:

@@ -29,6 +29,8 @@ BLOCKS = {
     "an exhausted job is charged": ("claim.claim_batch", "attempts + (attempts < max_attempts)::int", "attempts + 1"),
     "a successor is claimed": ("claim.claim_batch", "and s.key_slot = 0", ""),
     "a successor is claimed by its id": ("claim.claim_ids", "and x.key_slot + 0 = 0", ""),
+    "a member is claimed past its group": ("claim.claim_batch", "and s.serial_group is null", ""),
+    "a claim under older limits takes jobs": ("claim.claim_batch", "or h.limits <> %(limits)s", ""),
 }
 """What breaks: block, text, what stands there instead."""
 
@@ -56,6 +58,26 @@ FUNCTIONS = {
     "an enqueue keeps a lock on what runs": ("enqueue_keyed_v1", "raise exception using errcode = 'TR000'", "null"),
     "a late completion is not fenced": ("complete_v1", "and o.token = complete_v1.job_token", ""),
     "a completion passes over a locked successor": ("complete_v1", "and s.key_slot = 1 for no key update", "and s.key_slot = 2"),
+    "a group is taken and not marked": ("hold_groups_v1", "u.tenant, u.name, new_token from", "u.tenant, u.name, null from"),
+    "a turn overlooks who waits for a key": ("take_members_v1", "and s.key_slot = 0", ""),
+    "a turn waits for producers": ("take_members_v1", r"(s\.id limit k for no key update of s) skip locked", r"\1"),
+    "a chain is out of order": ("take_members_v1", r"order by s\.priority desc, (s\.run_at, s\.id limit)", r"order by \1"),
+    "a chain goes on behind a last attempt": ("take_members_v1", "or s.attempts + 1 >= s.max_attempts", ""),
+    "a suspect member is taken among others": ("take_members_v1", "where x.suspect = take_members_v1.suspect and", "where"),
+    "a strict group does not wait": ("take_members_v1", "then j.id end as head", "then null::bigint end as head"),
+    "a strict group is overtaken in its own lease": ("take_members_v1", "or s.task = any (strict_tasks)", ""),
+    "a group that ended stays taken": ("leave_some_groups_v1", "using unnest", "using (select 1 limit 0) x, unnest"),
+    "a settled lease keeps its groups": ("leave_groups_v1", "if exists", "if false and exists"),
+    "a group with an open outcome is left": ("turn_groups_v1", "j.id = any (unsettled)", "false"),
+    "an ended group is taken from who has it now": ("turn_groups_v1", " and g.token = u.token", ""),
+    "a group that nobody holds is not gone on with": ("turn_groups_v1", "filter (where m.gone)", "filter (where false)"),
+    "a new limit counts at once": ("note_limits_v1", "new.limits_sure := false", "new.limits_sure := true"),
+    "a slot that is used is given again": ("free_slots_v1", "x.token is null or not exists", "true or not exists"),
+    "a slot stays used after its run": ("free_slots_v1", "x.token is null or not exists", "x.token is null and not exists"),
+    "a claim marks no slots": ("fill_slots_v1", "and s.name = ''", "and s.name = 'none'"),
+    "limits are sure before older claims have ended": ("settle_limits_v1", "if cardinality(v_open) > 0", "if false"),
+    "a rate grants without counting": ("take_rates_v1", "v_left[v_at] := v_left[v_at] - granted;", "null;"),
+    "a turn takes more than its limit": ("turn_limited_v1", "unsettled, v_n, 1,", "unsettled, n, 1,"),
 }  # fmt: skip
 """What breaks: function, text, what stands there instead."""
 

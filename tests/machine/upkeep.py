@@ -124,7 +124,7 @@ class Upkeep:
             if token in leases:
                 must(self.arena.others_open(), f"the lease of {lease.worker} on {lease.ids} was left though nobody holds it")
             else:
-                model.drop([token])
+                model.drop([token], leave=True)
 
     def _lost_verdict(self, job: Job, worker: str) -> str:
         model = self.arena.model

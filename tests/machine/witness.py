@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tests.machine.model import Model
-from tests.machine.records import ENDS, MAX_INTERRUPTIONS, Job, Lease, Letter, must
+from tests.machine.records import ENDS, MAX_INTERRUPTIONS, RATE, Held, Job, Lease, Letter, must
 from tests.rig.servers import Connection
 
 INSTALL = """
@@ -35,6 +35,12 @@ begin
   end if;
   return null;
 end $$;
+create function machine.note_rate() returns trigger language plpgsql as $$
+begin
+  insert into machine.journal (job, what) values (0, 'rate');
+  return null;
+end $$;
+create trigger machine_note_rate after insert on tailrace.rate for each row execute function machine.note_rate();
 create trigger machine_note after insert or delete or update of token on tailrace.job
   for each row execute function machine.note();
 """
@@ -43,6 +49,7 @@ EMPTY = """
 delete from tailrace.job; delete from tailrace.worker; delete from tailrace.lease; delete from tailrace.dead_letter;
 delete from tailrace.queue; delete from tailrace.cancel_request; delete from tailrace.tally; delete from tailrace.total;
 delete from tailrace.maintenance; delete from tailrace.audit; delete from machine.journal; delete from machine.ledger;
+delete from tailrace.job_group; delete from tailrace.limit_slot; delete from tailrace.rate;
 alter table tailrace.job alter column id restart with 1;
 insert into tailrace.queue (name, settings) values ('q', '{"jobDefaults": {"maxInterruptions": %s}}');
 """
@@ -50,12 +57,18 @@ insert into tailrace.queue (name, settings) values ('q', '{"jobDefaults": {"maxI
 _LOOK = """
 select
   (select coalesce(jsonb_agg(to_jsonb(j)), '[]') from (select id, task, key, (payload ->> 'n')::int as payload, max_attempts,
-     attempts, lost, interrupted, snoozes, requeues, token::text, key_slot as slot,
+     attempts, lost, interrupted, snoozes, requeues, token::text, key_slot as slot, serial_group,
      coalesce(expires_at <= clock_timestamp(), false) as past
      from tailrace.job) j) as jobs,
   (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (select job_id as id, task, key, (payload ->> 'n')::int as payload,
-     max_attempts, state, total_attempts, dead_count, requeued_count from tailrace.dead_letter) d) as letters,
+     max_attempts, state, total_attempts, dead_count, requeued_count, serial_group from tailrace.dead_letter) d) as letters,
   (select coalesce(jsonb_agg(jsonb_build_array(token::text, worker, ids)), '[]') from tailrace.lease) as leases,
+  (select coalesce(jsonb_agg(jsonb_build_array(name, token::text, head)), '[]') from tailrace.job_group) as groups,
+  (select jsonb_build_object('version', q.limits, 'sure', q.limits_sure, 'most', coalesce(
+     (select jsonb_object_agg(m.name, m.most) from tailrace.limits_v1(q.settings) m), '{}')) from tailrace.queue q) as limits,
+  (select coalesce(jsonb_agg(jsonb_build_array(s.name, s.job)), '[]') from tailrace.limit_slot s
+     join tailrace.job j on j.id = s.job and j.token = s.token) as slots,
+  (select count(*) from machine.journal where what = 'rate') as rates,
   (select coalesce(jsonb_object_agg(what, n), '{}') from (select what, sum(n) as n from
      (select what, n from tailrace.tally union all select what, n from tailrace.total) t group by what) s) as counted,
   (select coalesce(jsonb_agg(jsonb_build_array(job, token::text, n)), '[]') from
@@ -90,6 +103,10 @@ class Witness:
         """A handler has returned or raised."""
         self.conn.execute("insert into machine.ledger (job, token, what) values (%s, %s, 'end')", [job, token])
 
+    def sure(self) -> bool:
+        """Whether nothing runs that a limit does not count."""
+        return self.conn.execute("select limits_sure from tailrace.queue").fetchone() == (True,)
+
     def held(self, jobs: set[int]) -> set[int]:
         """Those of these jobs that somebody has locked."""
         query = "select id from tailrace.job where id = any(%s) for no key update skip locked"
@@ -111,10 +128,27 @@ class Witness:
         _same("job", {j.id: j for j in jobs_of(seen)}, model.jobs)
         _same("dead letter", {x["id"]: Letter(**x) for x in seen["letters"]}, model.letters)
         _same("lease", leases_of(seen), model.leases)
+        groups = {name: Held(None if token is None else int(token), head) for name, token, head in seen["groups"]}
+        for name in [n for n, held in model.groups.items() if held.token is None and held.head not in model.jobs]:
+            if name not in groups:  # nobody waits for a head that is gone; the row goes sooner or later
+                del model.groups[name]
+        _same("group", groups, model.groups)
+        _limits(seen, model)
         counted = Counter({what: int(n) for what, n in seen["counted"].items()})
         must(counted == +model.counted, f"counted ends: {dict(counted)}, and should be {dict(model.counted)}")
         ends = sum(n for what, n in counted.items() if what in ENDS)
         must(ends == seen["ended"], f"{seen['ended']} rows were removed, {ends} ends were counted")
+
+
+def _limits(seen: dict[str, Any], model: Model) -> None:
+    limits = {name: most for name, most in model.limits.items() if not name.startswith("rate")}
+    must(seen["limits"]["most"] == limits, f"the limits are {seen['limits']}, and should be {limits}")
+    must(model.starts <= RATE * seen["rates"], f"{model.starts} jobs were started under a rate of {RATE}")
+    model.version = seen["limits"]["version"]
+    for name in limits if seen["limits"]["sure"] else ():
+        taken = sorted(job for limit, job in seen["slots"] if limit == name)
+        running = sorted(job.id for job in model.jobs.values() if job.token is not None and name in ("", job.task))
+        must(taken == running, f"the slots of limit {name or 'of the queue'} are taken by {taken}, but {running} run")
 
 
 def jobs_of(seen: dict[str, Any]) -> list[Job]:
@@ -127,7 +161,7 @@ def leases_of(seen: dict[str, Any]) -> dict[int, Lease]:
     return {int(token): Lease(worker, tuple(ids)) for token, worker, ids in seen["leases"]}
 
 
-def _same(kind: str, seen: dict[int, Any], wanted: dict[int, Any]) -> None:
+def _same(kind: str, seen: dict[Any, Any], wanted: dict[Any, Any]) -> None:
     for ident in sorted(seen.keys() | wanted.keys()):
         a, b = seen.get(ident), wanted.get(ident)
         if isinstance(a, Lease) and isinstance(b, Lease):
