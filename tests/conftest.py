@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("TAILRACE_TEST_PG", "embedded"),
         help="the PostgreSQL to test on: embedded (default), a version below /usr/lib/postgresql such as 15, or a bin folder",
     )
+
+
+def pytest_configure() -> None:
+    """Undo what a shell does to what it starts in the background: our children would ignore Ctrl-C too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

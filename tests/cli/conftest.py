@@ -86,7 +86,7 @@ class Cli:
 def _converse(terminal: int, answer: str | signal.Signals, process: int) -> str:
     seen, asked_at = b"", 0.0
     deadline = time.monotonic() + _SECONDS
-    patience = 1.0 if isinstance(answer, str) else 10.0  # a second signal ends a command that is just ending by the first
+    patience = 1.0 if isinstance(answer, str) else 5.0  # a second signal ends a command that is just ending by the first
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 1)[0]:
             # A terminal that is just being set up drops what was typed, and Python a signal just before it reads.

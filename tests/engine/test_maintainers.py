@@ -68,7 +68,7 @@ def test_five_at_once_do_the_work_of_one(rows: Rows, maintainer: StartMaintainer
         return states == {"dead": 3000, "requeued": 300}
 
     eventually(done, timeout=90, what="the work")
-    eventually(lambda: all(len({run["routine"] for run in runs(each)}) == 6 for each in started), timeout=60, what="runs of all")
+    eventually(lambda: all(len({run["routine"] for run in runs(each)}) == 7 for each in started), timeout=60, what="runs of all")
     assert rows.value("select count(*) from tailrace.job where id = any(%s)", [back]) == 300
     assert rows.value("select count(*) from tailrace.dead_letter where job_id = any(%s)", [old]) == 0
     for each in started:
@@ -139,7 +139,7 @@ def test_it_goes_on_after_the_server_was_away(private_server: Server, maintainer
 
 
 def _claim(conn: psycopg.Connection[Any], text: str, token: int) -> int:
-    params = {"queue": "q", "worker": "w", "tasks": ["t"], "context_tasks": [], "n": 10, "token": token}
+    params = {"queue": "q", "worker": "w", "tasks": ["t"], "context_tasks": [], "limits": 0, "n": 10, "token": token}
     starts = {"priorities": [0], "run_ats": [float("-inf")], "ids": [0]}
     return len(conn.execute(text.encode(), {**params, **starts}).fetchall())
 
