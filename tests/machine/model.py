@@ -168,6 +168,8 @@ class Model:
         """Any other outcome; `first` when it is told, not when it is committed: a cancel may have come in between."""
         ident, token, kind = outcome["id"], outcome["token"], outcome["kind"]
         job = self.owned(ident, token)
+        if result == "busy" and not first:
+            return  # who held it then may have ended it since
         if job is None:
             must(result == "fenced", f"{kind} of job {ident} was taken ({result}) though its token is gone")
             return
