@@ -181,6 +181,26 @@ def test_a_take_over_frees_the_groups_of_the_lease(conn: Connection, rows: Rows)
     assert turn(conn, 2, suspect=True)[0] == [taken[0]]
 
 
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_take_over_does_not_wait_for_a_worker_that_is_frozen_in_its_turn(
+    conn: Connection, rows: Rows, database: RigDatabase, ends: str
+) -> None:
+    """BF-06: its lease stays until the turn is over, so the group is never without one."""
+    ended, running = (rows.job(serial_group=name) for name in "ab")
+    turn(conn, 1)
+    finish(conn, [ended])  # its handler has completed it
+    conn.execute("set lock_timeout = '2s'")
+    with database.connect(autocommit=False) as frozen:
+        turn(frozen, 2, ended={"a": 1}, n=0)
+        conn.execute("select tailrace.take_over_v1('{1}', 0, 'died')")
+        assert rows.value("select token from tailrace.job where id = %s", [running]) is None
+        assert [name for name, *_ in group(conn)] == ["a", "b"]
+        getattr(frozen, ends)()
+    conn.execute("select tailrace.take_over_v1('{1}', 0, 'died')")
+    assert group(conn) == []
+    assert conn.execute("select from tailrace.lease").fetchall() == []
+
+
 def test_handing_back_and_settling_free_the_groups_of_the_lease(conn: Connection, rows: Rows) -> None:
     ids = [rows.job(serial_group=name) for name in "ab"]
     turn(conn, 1)

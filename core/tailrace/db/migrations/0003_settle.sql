@@ -484,24 +484,29 @@ begin
   end if;
 end $$;
 
--- Delete those leases that hold no job any more, and leave their groups. A lease that somebody else has locked is left to him.
+-- Delete those leases that hold no job any more, and leave their groups. A lease that somebody else has locked, or one of whose
+-- groups, is left to him: a worker may be frozen in the middle of its turn, and who takes its leases over must not wait for it.
 create function tailrace.drop_empty_leases_v1(tokens bigint[]) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_dropped bigint[];
+  v_empty  bigint[];
+  v_groups bigint[];   -- the token of each group that is locked here
 begin
-  with d as (
-    delete from tailrace.lease l where l.token = any (array(
-      select e.token from tailrace.lease e
-      where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
-      order by e.token for update skip locked))
-    returning l.token)
-  select array_agg(d.token) into v_dropped from d;
-  if v_dropped is not null then
-    perform tailrace.leave_groups_v1(v_dropped);
+  v_empty := array(
+    select e.token from tailrace.lease e
+    where e.token = any (tokens) and not exists (select from tailrace.job j where j.id = any (e.ids) and j.token = e.token offset 0)
+    order by e.token for update skip locked);
+  if exists (select from tailrace.job_group g where g.token = any (v_empty)) then
+    v_groups := array(select g.token from tailrace.job_group g where g.token = any (v_empty)
+                      order by g.queue, g.tenant, g.name for update skip locked);
+    v_empty := array(select e.token from unnest(v_empty) e(token)
+                     where (select count(*) from tailrace.job_group g where g.token = e.token)
+                         = (select count(*) from unnest(v_groups) m(token) where m.token = e.token));
+    perform tailrace.leave_groups_v1(v_empty);
   end if;
+  delete from tailrace.lease l where l.token = any (v_empty);
 end $$;
 
 -- Carry out the outcomes of a worker's runs: one set, and where a row spoils it, halves of it down to that row alone,
