@@ -67,7 +67,6 @@ FUNCTIONS = {
     "a strict group does not wait": ("take_members_v1", "then j.id end as head", "then null::bigint end as head"),
     "a strict group is overtaken in its own lease": ("take_members_v1", "or s.task = any (strict_tasks)", ""),
     "a group that ended stays taken": ("leave_some_groups_v1", "using unnest", "using (select 1 limit 0) x, unnest"),
-    "a take-over waits for a turn": ("drop_empty_leases_v1", r"(g\.queue, g\.tenant, g\.name for update) skip locked", r"\1"),
     "a settled lease keeps its groups": ("leave_groups_v1", "if exists", "if false and exists"),
     "a group with an open outcome is left": ("turn_groups_v1", "j.id = any (unsettled)", "false"),
     "an ended group is taken from who has it now": ("turn_groups_v1", " and g.token = u.token", ""),
