@@ -10,7 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 from tailrace.names.events import Event
 
 __all__ = ["AutoRequeue", "AutoRequeueConfig"]
@@ -19,12 +20,14 @@ log: Final = logging.getLogger("tailrace.maintenance.auto_requeue")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoRequeueConfig:
+class AutoRequeueConfig(RoutineConfig):
     """Settings of the automatic requeue.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "auto_requeue"
 
     interval_seconds: float = 60.0
     """Seconds between two runs."""
@@ -35,29 +38,11 @@ class AutoRequeueConfig:
     budget_seconds: float = 5.0
     """Time for one run; what is left comes back in the next."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("auto_requeue", self.interval_seconds)
-        check_positive("auto_requeue", batch_rows=self.batch_rows, budget_seconds=self.budget_seconds)
 
-
-class AutoRequeue:
+class AutoRequeue(ConfiguredRoutine[AutoRequeueConfig]):
     """Requeues by the queues' rules, batch by batch."""
 
-    name = "auto_requeue"
-
-    def __init__(self, config: AutoRequeueConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every 60 s.
-        """
-        self.config = config or AutoRequeueConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = AutoRequeueConfig
 
     def run(self, tick: Tick) -> None:
         """Requeue what has waited long enough.

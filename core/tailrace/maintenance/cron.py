@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from tailrace.db import Jsonb
 from tailrace.errors import InvalidOption
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 from tailrace.names.events import Event
 from tailrace.schedules.plan import plan_ticks
 from tailrace.schedules.times import timing_of
@@ -31,12 +32,14 @@ _FAULT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CronConfig:
+class CronConfig(RoutineConfig):
     """Settings of the routine.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "cron"
 
     interval_seconds: float = 15.0
     """Its period: after two of them without a run a worker steps in."""
@@ -53,36 +56,15 @@ class CronConfig:
     budget_seconds: float = 5.0
     """Time for one run; what is left is fired in the next, which follows at once."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("cron", self.interval_seconds)
-        check_positive(
-            "cron",
-            look_seconds=self.look_seconds,
-            batch_schedules=self.batch_schedules,
-            batch_ticks=self.batch_ticks,
-            budget_seconds=self.budget_seconds,
-        )
 
-
-class Cron:
+class Cron(ConfiguredRoutine[CronConfig]):
     """Fires what is due, batch by batch."""
 
-    name = "cron"
+    config_type = CronConfig
 
     def __init__(self, config: CronConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: wakes for each tick, and every 5 s for new schedules.
-        """
-        self.config = config or CronConfig()
+        super().__init__(config)
         self._synced_at: float | None = None
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
 
     def run(self, tick: Tick) -> None:
         """Fire what is due and say when the next tick is.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.maintenance.routine import Tick, check_interval
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 
 __all__ = ["PARTS", "Housekeeping", "HousekeepingConfig"]
 
@@ -20,38 +21,23 @@ What has rows of its own to tidy (groups, limits) adds its block here.
 
 
 @dataclass(frozen=True, kw_only=True)
-class HousekeepingConfig:
+class HousekeepingConfig(RoutineConfig):
     """Settings of the housekeeping.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
 
+    routine = "housekeeping"
+
     interval_seconds: float = 60.0
     """Seconds between two runs."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("housekeeping", self.interval_seconds)
 
-
-class Housekeeping:
+class Housekeeping(ConfiguredRoutine[HousekeepingConfig]):
     """Removes what is no longer needed."""
 
-    name = "housekeeping"
-
-    def __init__(self, config: HousekeepingConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every minute.
-        """
-        self.config = config or HousekeepingConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = HousekeepingConfig
 
     def run(self, tick: Tick) -> None:
         """Remove it.

@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 from tailrace.names.events import Event
 
 __all__ = ["Reaper", "ReaperConfig"]
@@ -18,12 +19,14 @@ log: Final = logging.getLogger("tailrace.maintenance.reaper")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaperConfig:
+class ReaperConfig(RoutineConfig):
     """Settings of the reaper.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "reaper"
 
     interval_seconds: float = 15.0
     """Seconds between two ticks. After a pause of more than three of them nothing is taken for one lease."""
@@ -34,29 +37,11 @@ class ReaperConfig:
     budget_seconds: float = 10.0
     """Time for one tick; what is left is taken in the next."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("reaper", self.interval_seconds)
-        check_positive("reaper", batch_leases=self.batch_leases, budget_seconds=self.budget_seconds)
 
-
-class Reaper:
+class Reaper(ConfiguredRoutine[ReaperConfig]):
     """Takes over expired leases, batch by batch."""
 
-    name = "reaper"
-
-    def __init__(self, config: ReaperConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every 15 s.
-        """
-        self.config = config or ReaperConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = ReaperConfig
 
     def run(self, tick: Tick) -> None:
         """Take over what has expired.

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 
 __all__ = ["Retention", "RetentionConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetentionConfig:
+class RetentionConfig(RoutineConfig):
     """Settings of the retention.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "retention"
 
     interval_seconds: float = 60.0
     """Seconds between two runs."""
@@ -30,29 +33,11 @@ class RetentionConfig:
     budget_seconds: float = 5.0
     """Time for one run; what is left is deleted in the next."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("retention", self.interval_seconds)
-        check_positive("retention", batch_rows=self.batch_rows, budget_seconds=self.budget_seconds)
 
-
-class Retention:
+class Retention(ConfiguredRoutine[RetentionConfig]):
     """Deletes what is too old, batch by batch."""
 
-    name = "retention"
-
-    def __init__(self, config: RetentionConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every 60 s.
-        """
-        self.config = config or RetentionConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = RetentionConfig
 
     def run(self, tick: Tick) -> None:
         """Delete until nothing is left that is too old, and look after the history.

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from tailrace.db import Connection, Database, Statement, run, settled
-from tailrace.errors import InvalidOption
 
-__all__ = ["Counters", "NoCounters", "Routine", "RoutineResult", "Tick", "Verdict", "check_interval"]
+__all__ = ["Counters", "NoCounters", "Routine", "RoutineResult", "Tick", "Verdict"]
 
 Verdict = Literal["ok", "error", "skipped", "stopped", "dry_run"]
 SESSION: Final = {
@@ -24,9 +23,6 @@ SESSION: Final = {
     "jit": "off",
 }
 """Settings of a connection that runs routines; a maintainer that stands still must hold nothing for long."""
-
-MIN_INTERVAL_SECONDS: Final = 1.0
-LONGEST_INTERVAL_SECONDS: Final = 86_400.0
 
 # What became of a job whose lease was taken over, as the metric of reclaimed leases tells it.
 _RECLAIMED: Final = {"lost": "requeued", "interrupted": "requeued", "dead": "dead", "dropped": "dead"}
@@ -247,36 +243,3 @@ class Routine(Protocol):
 
     def preview(self, tick: Tick) -> None:
         """Count what a run would do, changing nothing."""
-
-
-def check_interval(routine: str, seconds: float) -> None:
-    """Refuse a period that would stop or spin the loop.
-
-    Args:
-        routine: For the message.
-        seconds: The period.
-
-    Raises:
-        InvalidOption: It is not between 1 s and a day.
-    """
-    if not MIN_INTERVAL_SECONDS <= seconds <= LONGEST_INTERVAL_SECONDS:
-        raise InvalidOption(
-            f"{seconds:g} is not between 1 and 86400 seconds",
-            field=f"{routine}.interval_seconds",
-            hint="Give a period of 1 s or more",
-        )
-
-
-def check_positive(routine: str, **numbers: float) -> None:
-    """Refuse sizes and budgets that are not above 0.
-
-    Args:
-        routine: For the message.
-        numbers: Fields by name.
-
-    Raises:
-        InvalidOption: One of them is 0 or less.
-    """
-    for name, value in numbers.items():
-        if not value > 0:
-            raise InvalidOption(f"{value:g} is not above 0", field=f"{routine}.{name}", hint="Leave it out for the default")

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 
 __all__ = ["Statistics", "StatisticsConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsConfig:
+class StatisticsConfig(RoutineConfig):
     """Settings of the statistics.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "statistics"
 
     interval_seconds: float = 15.0
     """Seconds between two readings: the oldest that a gauge should be."""
@@ -29,29 +32,11 @@ class StatisticsConfig:
     budget_seconds: float = 5.0
     """Time for one run; counts that are left are folded in the next."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("statistics", self.interval_seconds)
-        check_positive("statistics", fold_rows=self.fold_rows, budget_seconds=self.budget_seconds)
 
-
-class Statistics:
+class Statistics(ConfiguredRoutine[StatisticsConfig]):
     """Publishes readings and folds counts."""
 
-    name = "statistics"
-
-    def __init__(self, config: StatisticsConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every 15 s.
-        """
-        self.config = config or StatisticsConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = StatisticsConfig
 
     def run(self, tick: Tick) -> None:
         """Publish a reading, and fold until nothing is left.

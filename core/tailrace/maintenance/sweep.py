@@ -11,7 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace.maintenance.routine import Tick, check_interval, check_positive
+from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
+from tailrace.maintenance.routine import Tick
 from tailrace.names.events import Event
 
 __all__ = ["Sweep", "SweepConfig"]
@@ -25,12 +26,14 @@ _AUDIT_BATCH: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepConfig:
+class SweepConfig(RoutineConfig):
     """Settings of the sweep.
 
     Raises:
         InvalidOption: A field is out of its range.
     """
+
+    routine = "sweep"
 
     interval_seconds: float = 60.0
     """Seconds between two runs."""
@@ -47,35 +50,11 @@ class SweepConfig:
     budget_seconds: float = 5.0
     """Time for one run, while it finds something or its share is not done."""
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_interval("sweep", self.interval_seconds)
-        check_positive(
-            "sweep",
-            slice_rows=self.slice_rows,
-            move_rows=self.move_rows,
-            round_seconds=self.round_seconds,
-            budget_seconds=self.budget_seconds,
-        )
 
-
-class Sweep:
+class Sweep(ConfiguredRoutine[SweepConfig]):
     """Walks the job table, slice by slice."""
 
-    name = "sweep"
-
-    def __init__(self, config: SweepConfig | None = None) -> None:
-        """Keep the settings.
-
-        Args:
-            config: Default: every 60 s, a round an hour.
-        """
-        self.config = config or SweepConfig()
-
-    @property
-    def interval_seconds(self) -> float:
-        """Its period."""
-        return self.config.interval_seconds
+    config_type = SweepConfig
 
     def run(self, tick: Tick) -> None:
         """Walk this run's share, or the whole table when the run is full.
