@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.rig import cases
-from tests.rig.pitfalls import README
+from tests.rig.citations import README
 
 
 def test_all_of_the_groups_that_are_due_are_tried_or_explained() -> None:

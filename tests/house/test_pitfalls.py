@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.rig import pitfalls
+from tests.rig.citations import README
 
 
 def test_all_of_this_release_are_cited() -> None:
@@ -14,5 +15,5 @@ def test_cited_ids_exist() -> None:
 
 
 def test_the_table_is_current() -> None:
-    readme = pitfalls.README.read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
     assert readme == pitfalls.with_table(readme), "write it anew with: make docs"

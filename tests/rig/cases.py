@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.rig.pitfalls import README, TESTS
+from tests.rig.citations import README, TESTS, cited_in, put_between
 
 _ID = re.compile(r"\b[a-l]\d\b")
 _START, _END = "<!-- cases: written by python -m tests.rig.cases -->", "<!-- end of cases -->"
@@ -36,12 +36,7 @@ def cases() -> dict[str, Mapping[str, str]]:
 
 def citations() -> dict[str, list[str]]:
     """Return for each cited id the tests that cite it, as `folder/test_file.py::test_name`, sorted."""
-    found: dict[str, set[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for place, text in _docstrings(path):
-            for cited in _ID.findall(text):
-                found.setdefault(cited, set()).add(place)
-    return {cited: sorted(places) for cited, places in found.items()}
+    return cited_in(_docstrings, _ID)
 
 
 def missing() -> list[str]:
@@ -68,9 +63,7 @@ def table() -> str:
 
 def with_table(readme: str) -> str:
     """Return the text of the README with the current table."""
-    before, _, rest = readme.partition(_START)
-    _, _, after = rest.partition(_END)
-    return before + table() + after
+    return put_between(readme, _START, table(), _END)
 
 
 def _docstrings(path: Path) -> Iterator[tuple[str, str]]:

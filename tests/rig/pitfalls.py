@@ -12,8 +12,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-README = TESTS / "README.md"
+from tests.rig.citations import README, TESTS, cited_in, put_between
+
 BEYOND = "beyond"
 
 _ID = re.compile(r"\b(?:BF|CJ|FQ|GW)-\d\d\b")
@@ -28,12 +28,7 @@ def suites() -> dict[str, dict[str, str]]:
 
 def citations() -> dict[str, list[str]]:
     """Return for each cited id the tests that cite it, as `folder/test_file.py::test_name`, sorted."""
-    found: dict[str, set[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for place, text in _texts(path):
-            for cited in _ID.findall(text):
-                found.setdefault(cited, set()).add(place)
-    return {cited: sorted(places) for cited, places in found.items()}
+    return cited_in(_texts, _ID)
 
 
 def missing() -> list[str]:
@@ -64,9 +59,7 @@ def table() -> str:
 
 def with_table(readme: str) -> str:
     """Return the text of the README with the current table."""
-    before, _, rest = readme.partition(_START)
-    _, _, after = rest.partition(_END)
-    return before + table() + after
+    return put_between(readme, _START, table(), _END)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
