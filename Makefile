@@ -12,7 +12,7 @@ NAME ?= drain
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-CHECKED := $(wildcard core worker cli bench docs examples tests)
+CHECKED := $(wildcard core worker controller cli bench docs examples tests)
 PG15 := /usr/lib/postgresql/15/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

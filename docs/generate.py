@@ -48,7 +48,7 @@ _ERRORS_HEAD = (
     "All are `TailraceError`. They have `.field`, `.hint` and `.retryable`: whether the same call may succeed later. "
     "The SQLSTATE is what the SQL functions raise.\n\n"
 )
-_PACKAGES = ("core/tailrace", "worker/tailrace_worker", "cli/tailrace_cli", "examples/webhooks", "bench")
+_PACKAGES = ("core/tailrace", "worker/tailrace_worker", "controller/tailrace_controller", "cli/tailrace_cli", "examples/webhooks", "bench")
 
 
 def settings_page() -> str:

@@ -38,8 +38,8 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     }
     assert expected <= packed
     assert any(name.endswith(".sql") for name in packed)
-    assert {"tailrace/py.typed", "tailrace_worker/py.typed", "tailrace_cli/py.typed"} <= packed
-    assert not {name for name in packed if name.startswith(("tests", "bench", "core", "worker", "cli"))}
+    assert {"tailrace/py.typed", "tailrace_worker/py.typed", "tailrace_controller/py.typed", "tailrace_cli/py.typed"} <= packed
+    assert not {name for name in packed if name.startswith(("tests", "bench", "core", "worker", "controller", "cli"))}
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("core", "worker", "cli")
+SOURCES = ("core", "worker", "controller", "cli")
 
 
 @cache

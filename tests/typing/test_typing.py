@@ -33,7 +33,7 @@ def _mypy(*files: Path) -> dict[str, set[int]]:
 def _basedpyright(tmp_path: Path, *files: Path) -> dict[str, set[int]]:
     settings = {
         "include": [str(file) for file in files],
-        "extraPaths": [str(ROOT / part) for part in ("core", "worker", "cli", "")],
+        "extraPaths": [str(ROOT / part) for part in ("core", "worker", "controller", "cli", "")],
         "pythonVersion": "3.11",
         "venvPath": str(Path(sys.prefix).parent),
         "venv": Path(sys.prefix).name,
