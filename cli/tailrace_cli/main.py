@@ -23,6 +23,7 @@ __all__ = ["main", "tailrace"]
 
 _MODULES = {
     "dead-letters": "dead_letters",
+    "dev": "dev",
     "dlq": "dead_letters",
     "doctor": "doctor",
     "enqueue": "enqueue",

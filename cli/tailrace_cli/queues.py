@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tailrace.admin import AdminUsing
-from tailrace.errors import InvalidOption, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.jobs import Change
-from tailrace.queue_spec import JobQueue, read_resources, refuse_unsupported
-from tailrace_cli.arguments import DURATION, NAME, read_text
+from tailrace_cli.arguments import DURATION, NAME
 from tailrace_cli.failures import ExitStatus, describe
 from tailrace_cli.invocation import Invocation, command, pass_invocation
 from tailrace_cli.listing import dry_run_option, yes_option
 from tailrace_cli.output import Column
+from tailrace_cli.queue_files import read_queues
 
 __all__ = ["add_to"]
 
@@ -60,7 +59,7 @@ def list_queues(invocation: Invocation) -> None:
 @click.argument("queue", type=NAME)
 @pass_invocation
 def show(invocation: Invocation, queue: str) -> None:
-    """Show one queue: its jobs by state now, its limits and rates in use and free, its dead letters, schedules and settings."""
+    """Show one queue: its jobs by state now, limits and rates in use and free, dead letters, demand, schedules, settings."""
 
     def work(admin: AdminUsing) -> dict[str, Any]:
         details, stats = admin.queues.show(queue), admin.queues.stats(queue)
@@ -68,6 +67,8 @@ def show(invocation: Invocation, queue: str) -> None:
         record["jobs"] = {state: getattr(stats, state) for state in (*_STATES, "total")}
         for name in ("oldest_ready_age", "next_due_in", "dead", "oldest_dead_age", "running"):
             record[name] = getattr(stats, name)
+        for name in ("arrivals", "run_seconds", "demand"):  # averages: only the statistics know them
+            record[name] = (details.reading or {}).get(name)
         record["read_at"] = stats.read_at
         record["limits"] = [dataclasses.asdict(limit) for limit in details.limits]
         record["schedules"] = [one.name for one in admin.schedules.list(queue)]
@@ -102,10 +103,8 @@ def apply(invocation: Invocation, *, files: tuple[str, ...], dry_run: bool, yes:
     All files are checked before anything is written.
     """
     del yes
-    wanted = [resource for name in files for resource in _read(name)]
+    wanted = read_queues(files)
     names = [resource.queue for resource in wanted]
-    if len(set(names)) != len(names):
-        raise InvalidOption("two of the JobQueues are for the same queue", field="file", hint="give each queue once")
     if dry_run:
         parts = [
             {"queue": resource.queue, "outcome": "would be applied", "settings": resource.spec.database_part()}
@@ -179,19 +178,6 @@ def purge(invocation: Invocation, *, queue: str, force: bool, dry_run: bool, yes
             "jobs": invocation.administer(lambda admin: admin.queues.purge(queue, force=force)),
         }
     invocation.show_list([row], columns=columns, key="queue", empty="")
-
-
-def _read(name: str) -> Sequence[JobQueue]:
-    try:
-        text = read_text() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidOption(f"{name} cannot be read: {error.strerror}", field="file", hint="check its path and rights") from None
-    except UnicodeDecodeError:
-        raise InvalidOption(f"{name} is not UTF-8", field="file", hint="save it as UTF-8") from None
-    found = read_resources(text)
-    for resource in found:
-        refuse_unsupported(resource.spec)
-    return found
 
 
 def _chosen(invocation: Invocation, names: tuple[str, ...], *, everything: bool, held: bool = False) -> list[str]:

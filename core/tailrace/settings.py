@@ -6,6 +6,7 @@ from them. Neighbours: `app` (arguments of `App(...)`), the command line (flags)
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tomllib
@@ -28,7 +29,9 @@ _layers: ContextVar[tuple[Mapping[str, Any], Mapping[str, Any]]] = ContextVar("t
 
 
 def _split(value: object) -> object:
-    """Accept `a, b=2` as the list of its parts: that is how one variable holds several names."""
+    """Accept `a, b=2` as the list of its parts: that is how one variable holds several names. Odd names stand in a JSON list."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        return tuple(json.loads(value))
     if isinstance(value, str):
         return tuple(part for part in value.replace(",", " ").split() if part)
     return value

@@ -72,6 +72,19 @@ class WorkerStatements:
             lambda rows: tuple(WorkerInfo(*frozen(row)) for row in rows),
         )
 
+    def died(self, name: str, reason: str) -> Statement[int]:
+        """Proof of death, by whoever saw the process end: its leases end now, and its jobs run elsewhere. Returns how many.
+
+        Args:
+            name: Its id without the random part; that of one process only.
+            reason: How it ended, for the error history of its jobs.
+        """
+        return Statement(
+            self._blocks["leases.died"],
+            {"name": name, "reason": reason},
+            lambda rows: sum(int(ended["n"]) for _, told in rows for ended in told["rows"]),
+        )
+
 
 class SyncWorkers(WrongWord):
     """Words that wait."""

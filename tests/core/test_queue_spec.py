@@ -87,7 +87,7 @@ def test_the_smallest_is_all_defaults() -> None:
         "latencyTargetSeconds": 60,
         "stopPolicy": "None",
         "exhaustedPolicy": "DeadLetter",
-        "worker": {"lease": {"durationSeconds": 60, "renewPeriodSeconds": 20}},
+        "worker": {"lease": {"durationSeconds": 60, "renewPeriodSeconds": 20}, "slots": 10},
         "jobDefaults": {
             "priority": 0,
             "timeoutSeconds": 300,
@@ -104,9 +104,10 @@ def test_the_whole_resource_is_read() -> None:
     assert found.queue == "Webhooks 名前"
     assert found.metadata.annotations["tailrace.dev/restarted-at"] == "2026-11-27T22:00:00Z", "a date stays the text it is"
     part = found.spec.database_part()
-    words = "latencyTargetSeconds stopPolicy exhaustedPolicy worker jobDefaults tasks limits deadLetters history schedules"
+    words = "latencyTargetSeconds stopPolicy exhaustedPolicy worker jobDefaults tasks limits deadLetters history schedules autoscaling"
     assert set(part) == set(words.split())
-    assert part["worker"] == {"lease": {"durationSeconds": 30, "renewPeriodSeconds": 10}}, "the rest of a worker is its pod's"
+    assert part["worker"] == {"lease": {"durationSeconds": 30, "renewPeriodSeconds": 10}, "slots": 10}, "the rest is its pod's"
+    assert part["autoscaling"] == {"targetUtilizationPercent": 75}, "only what the demand is worked out from"
     assert part["tasks"] == {"deliver": {"timeoutSeconds": 30, "maxAttempts": 8, "concurrencyLimit": 50}}, "only what was said"
     assert json.loads(json.dumps(part)) == part
 
@@ -130,7 +131,7 @@ def test_several_documents() -> None:
 def test_what_this_release_lacks_is_named() -> None:
     """BF-39: nothing is stored that nobody honours."""
     spec = JobQueue.from_file(FULL).spec
-    assert unsupported(spec) == ["spec.autoscaling.mode"]
+    assert unsupported(spec) == ["spec.autoscaling.mode", "spec.autoscaling.behavior"]
     with pytest.raises(InvalidOption, match=r"spec\.autoscaling\.mode: not in this release") as refused:
         refuse_unsupported(spec)
     assert refused.value.field == "spec.autoscaling.mode"

@@ -77,6 +77,7 @@ class Heartbeat(threading.Thread):
         worker: This worker's id.
         row: Columns of the worker row: version, queues, tasks, slots, pod, lease_seconds.
         known: Gives the tokens that this worker holds or expects.
+        measured: Gives what each beat publishes of run times.
         told: Takes each confirmed beat, in this thread.
         failed: Called when a beat failed, in this thread.
     """
@@ -88,11 +89,13 @@ class Heartbeat(threading.Thread):
         worker: str,
         row: dict[str, Any],
         known: Callable[[], list[int]],
+        measured: Callable[[], dict[str, dict[str, float]]],
         told: Callable[[Beat], None],
         failed: Callable[[], None],
     ) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
         self._database, self._worker, self._known, self._told, self._failed = database, worker, known, told, failed
+        self._measured = measured
         self.row = row
         self.lease_seconds = float(row["lease_seconds"])
         self.renew_seconds = self.lease_seconds / 3
@@ -207,7 +210,7 @@ class Heartbeat(threading.Thread):
     def _beat(self) -> bool:
         with self._turn:
             self._begun += 1
-        known, changes, sent = self._known(), dict(self.row), boot()
+        known, changes, sent = self._known(), {**self.row, "measured": self._measured()}, boot()
         try:
             told = self._ask(known, changes)
         except _FAULTS as error:

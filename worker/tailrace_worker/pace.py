@@ -26,6 +26,7 @@ class Pace:
         self.prefetch = True
         self.run_seconds = 0.0
         self.runs = 0
+        self.all_runs, self.all_seconds = 0, 0.0  # since the start, up to the last claim
         self._ended = 0
         self._since = now
         self._single_until = 0.0
@@ -59,6 +60,7 @@ class Pace:
             0 or less when nothing should be taken.
         """
         if self.runs:
+            self.all_runs, self.all_seconds = self.all_runs + self.runs, self.all_seconds + self.run_seconds
             mean = self.run_seconds / self.runs
             rate = self._ended / max(1e-6, now - self._since)
             self.mean = mean if self.mean is None else 0.7 * self.mean + 0.3 * mean

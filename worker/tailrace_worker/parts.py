@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,6 @@ from tailrace.db import AsyncConnection, OperationalError, errors
 from tailrace.db.migrate import acheck
 from tailrace.errors import SchemaTooNew, SchemaTooOld, TailraceError
 from tailrace.names.events import Event
-from tailrace.schedules.declared import published
 from tailrace.settings import WorkerSettings
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
@@ -28,22 +26,16 @@ from tailrace_worker.dead_hooks import DeadHooks
 from tailrace_worker.ear import Ear
 from tailrace_worker.intake import Alone
 from tailrace_worker.lease import Beat, Heartbeat
+from tailrace_worker.measured import Measured
 from tailrace_worker.metrics import State
+from tailrace_worker.presence import queues_of, row_of
 from tailrace_worker.slots import Gate
-from tailrace_worker.version import VERSION
 from tailrace_worker.work import Work
 
 log = logging.getLogger("tailrace.worker")
 
 SAY_AGAIN_SECONDS = 60.0
 FAULTS = (errors.Error, TailraceError, OSError)
-
-
-def queues_of(app: App, settings: WorkerSettings) -> dict[str, int]:
-    """The queues to serve and their slots: the given ones, else those of the application's tasks."""
-    names = settings.queues or tuple(dict.fromkeys(t.queue for t in app.tasks.values()))
-    pairs = (entry.partition("=") for entry in names)
-    return {name: int(slots) if slots else settings.slots for name, _, slots in pairs}
 
 
 class Parts:
@@ -84,8 +76,9 @@ class Parts:
         self.heartbeat = Heartbeat(
             database=self.database,
             worker=worker,
-            row=self._row(),
+            row=row_of(app, settings, queues=self.queues),
             known=self._known,
+            measured=Measured({consumer.queue: consumer.pace for consumer in self.consumers}),
             told=self._told,
             failed=self._beat_failed,
         )
@@ -103,19 +96,6 @@ class Parts:
         return self.news.cordoned
 
     # ---- starting ----------------------------------------------------------------------------------------------------
-    def _row(self) -> dict[str, Any]:
-        """This worker's row."""
-        return {
-            "version": VERSION,
-            "queues": list(self.queues),
-            "tasks": sorted(self.app.tasks),
-            "schedules": published(self.app),
-            "slots": sum(self.queues.values()),
-            "pod": os.environ.get("TAILRACE_POD_NAME"),
-            "lease_seconds": self.settings.lease_seconds,
-            "state": "working",
-        }
-
     async def connect(self) -> None:
         """Open the connections, however long the database or its schema takes.
 

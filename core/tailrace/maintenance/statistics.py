@@ -1,12 +1,16 @@
 """Statistics: one reading of every queue, published in the queue's row, and the counts of ends folded into totals.
 
-Everybody serves gauges from that reading, so nobody counts for himself; `housekeeping` removes what it no longer reads.
+Everybody serves gauges from that reading, so nobody counts for himself. The database counts and keeps the averages;
+`demand` makes of them how many workers are needed, which is published with the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from tailrace.db import Jsonb
+from tailrace.demand import Load, Terms, demand
 from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
 from tailrace.maintenance.routine import Tick
 
@@ -55,7 +59,8 @@ class Statistics(ConfiguredRoutine[StatisticsConfig]):
             if n == 0:
                 tick.count(queues=report["queues"], skipped=report["skipped"])
             if not report["more"]:
-                return
+                break
+        _publish_demand(tick)
 
     def preview(self, tick: Tick) -> None:
         """Count the rows that would be folded.
@@ -64,3 +69,20 @@ class Statistics(ConfiguredRoutine[StatisticsConfig]):
             tick: The run.
         """
         tick.count(**(tick.call("statistics_preview") or {}))
+
+
+def _publish_demand(tick: Tick) -> None:
+    """Add to each reading how many workers it asks for; a reading that was renewed meanwhile has its own turn."""
+    found = tick.call("loads")
+    published = [
+        {"queue": one["queue"], "read_at": one["read_at"], "demand": demand(_load(one), Terms.of_settings(one["settings"])).as_json()}
+        for one in (found or {}).get("queues", ())
+    ]
+    if published:
+        tick.call("publish_demand", demands=Jsonb(published))
+
+
+def _load(one: dict[str, Any]) -> Load:
+    return Load(
+        claimable=one["claimable"], running=one["running"], arrivals=one["arrivals"], run_seconds=one["run_seconds"]
+    )

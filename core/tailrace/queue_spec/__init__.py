@@ -4,6 +4,13 @@
 the fields that this release would ignore. The operator's schema of the custom resource is tested against these models.
 """
 
+from tailrace.queue_spec.container import (
+    Container,
+    Variable,
+    expanded,
+    worker_container,
+    worker_environment,
+)
 from tailrace.queue_spec.fleet import (
     Autoscaling,
     DatabaseReference,
@@ -30,6 +37,7 @@ __all__ = [
     "AutoRequeue",
     "Autoscaling",
     "Backoff",
+    "Container",
     "DatabaseReference",
     "DeadLetters",
     "DisruptionBudget",
@@ -44,8 +52,12 @@ __all__ = [
     "Rollout",
     "Schedule",
     "TaskOverride",
+    "Variable",
     "Worker",
+    "expanded",
     "read_resources",
     "refuse_unsupported",
     "unsupported",
+    "worker_container",
+    "worker_environment",
 ]

@@ -1,7 +1,7 @@
 """What a JobQueue says about its workers: database, pods, autoscaling, roll-outs.
 
-The controller reads these fields; the queue's row keeps none of them but the lease. They are here so that one file is
-checked alike by the command line and by the controller.
+The controller and `tailrace dev` read these fields; the queue's row keeps the lease and what the demand is worked out
+from. They are here so that one file is checked alike by the command line and by the controller.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     Args:
         spec: A spec that was read.
     """
-    given = ["autoscaling.mode"] if spec.autoscaling.mode != "Disabled" else []
+    given = ["autoscaling.mode"] if spec.autoscaling.mode in ("HPA", "KEDA") else []
+    if "behavior" in spec.autoscaling.model_fields_set:
+        given.append("autoscaling.behavior")
     return [f"spec.{path}" for path in given]
 
 

@@ -81,15 +81,18 @@ class JobQueueSpec(Part):
         """Return what the queue's row keeps, as JSON with the resource's own field names.
 
         Defaults are written out, but for tasks: an entry there says only what its author wrote, since the rest comes
-        from the decorator first. Fields of pods and of the controller are not in it.
+        from the decorator first. Of the fields of pods and of the controller it has those from which the demand is
+        worked out, so that everybody can read it there.
         """
         part: dict[str, Any] = {
             "latencyTargetSeconds": self.latency_target_seconds,
             "stopPolicy": self.stop_policy,
             "exhaustedPolicy": self.exhausted_policy,
-            "worker": {"lease": _json(self.worker.lease)},
+            "worker": {"lease": _json(self.worker.lease), "slots": self.worker.slots},
             "jobDefaults": _json(self.job_defaults),
         }
+        if self.autoscaling.mode != "Disabled":
+            part["autoscaling"] = {"targetUtilizationPercent": self.autoscaling.target_utilization_percent}
         if self.dead_letters.model_fields_set:
             part["deadLetters"] = _json(self.dead_letters)
         if self.tasks:

@@ -47,6 +47,8 @@ create index job_suspect on tailrace.job (queue, run_at, id) where lost > 0 and 
 create unique index job_key on tailrace.job (tenant, queue, task, key, key_slot) where key is not null;
 create index job_by_group on tailrace.job (queue, serial_group, tenant, priority desc, run_at, id)
   where serial_group is not null and key_slot = 0;
+-- Successors stand in none of the others by queue; with this one all rows of a queue are found by index, for its counts.
+create index job_successor on tailrace.job (queue) where key_slot = 1;
 
 -- Says which rule a row breaks, as a CHECK of that name would. The trigger's condition is the same rules in one expression.
 create function tailrace.refuse_job() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -116,6 +118,7 @@ create table tailrace.worker (
   slots          int not null,
   pod            text,
   schedules      jsonb not null default '[]',
+  measured       jsonb not null default '{}',
   death          text
 ) with (fillfactor = 50);
 

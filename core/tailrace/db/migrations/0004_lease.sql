@@ -6,7 +6,7 @@
 
 -- One heartbeat: extends this worker's `until` by its lease, stores what changed, and tells what it should know.
 --   known:   the tokens that the worker holds or has just sent
---   changes: any of lease_seconds, version, queues, tasks, slots, pod, state, schedules; null = nothing new
+--   changes: any of lease_seconds, version, queues, tasks, slots, pod, state, schedules, measured; null = nothing new
 -- The row is written again if it is missing. A cordon (an order) is not undone by a worker that says "working".
 create function tailrace.beat_v1(worker text, known bigint[], changes jsonb default null) returns jsonb
 language plpgsql volatile
@@ -32,15 +32,17 @@ begin
           tasks = case when changes ? 'tasks' then array(select jsonb_array_elements_text(changes -> 'tasks')) else o.tasks end,
           slots = coalesce((changes ->> 'slots')::int, o.slots), pod = coalesce(changes ->> 'pod', o.pod),
           schedules = coalesce(changes -> 'schedules', o.schedules),
+          measured = coalesce(changes -> 'measured', o.measured),
           state = case when coalesce(changes ->> 'state', 'working') = 'working' then o.state else changes ->> 'state' end
       where o.id = v_id returning o.* into w;
   end if;
   if w.id is null then
-    insert into tailrace.worker as o (id, until, lease_seconds, version, queues, tasks, slots, pod, state, schedules)
+    insert into tailrace.worker as o (id, until, lease_seconds, version, queues, tasks, slots, pod, state, schedules, measured)
       select v_id, clock_timestamp() + coalesce(v_lease, 60) * interval '1 second', coalesce(v_lease, 60),
              coalesce(changes ->> 'version', ''), array(select jsonb_array_elements_text(coalesce(changes -> 'queues', '[]'))),
              array(select jsonb_array_elements_text(coalesce(changes -> 'tasks', '[]'))), coalesce((changes ->> 'slots')::int, 0),
-             changes ->> 'pod', coalesce(changes ->> 'state', 'working'), coalesce(changes -> 'schedules', '[]')
+             changes ->> 'pod', coalesce(changes ->> 'state', 'working'), coalesce(changes -> 'schedules', '[]'),
+             coalesce(changes -> 'measured', '{}')
       on conflict (id) do update set until = excluded.until returning o.* into w;
   end if;
 

@@ -384,7 +384,7 @@ begin
 end $$;
 
 -- One reading of every queue, published in the queue's row: {"dead", "requeued", "resolved", "oldest_dead_at", "running",
--- "leases", "workers"}; times are ISO 8601 in UTC.
+-- "leases", "workers"} and what job_reading_v1 tells of its jobs; times are ISO 8601 in UTC.
 -- Makes the row of queues that have jobs or dead letters and no row, and folds the counts of ends into `total` and those of
 -- dead letters into theirs. For one queue only its reading is published; counts are folded by a run for all.
 -- Returns {"queues", "created", "folded", "more": whether counts are left to fold, "skipped": queue rows that were locked}.
@@ -427,7 +427,7 @@ begin
     v_count := tailrace.dead_counts_v1(v_queue.name);
     update tailrace.queue q
       set read_at = clock_timestamp(),
-          reading = v_count || jsonb_build_object(
+          reading = v_count || tailrace.job_reading_v1(v_queue.name, q.reading, v_now) || jsonb_build_object(
             'leases', (select count(*) from tailrace.lease l where l.queue = v_queue.name),
             'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
                         where l.queue = v_queue.name and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
@@ -506,6 +506,99 @@ begin
     from tailrace.dead_letter_counts_v1(queue) c)
     || jsonb_build_object('oldest_dead_at', (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.state = 'dead'
                                              order by d.failed_at limit 1));
+end $$;
+
+-- What a reading tells of one queue's live jobs:
+--   "ready" … "stale", "total": the counts of queue_stats; "oldest_ready_at", "next_due_at", "next_due_seconds", "counted_at"
+--   "claimable": jobs that a worker could take now. While no worker works here, what is due counts too, although its state is
+--     unclaimable: nobody knows better. But not of tasks that the last workers did not know ("unknown", for 15 minutes)
+--   "arrivals": jobs that become claimable in a second, as a moving average of 2 minutes: the change of live jobs and their ends
+--   "ended": ends by a run so far
+--   "run_seconds": mean of a run as the workers measure it, kept while none does; null before the first
+--   "demand": as it was; the routine that called this works it out anew
+-- Counting that took long is repeated only after fifty times as long, so that it costs at most 2 % of the time; and a call of
+-- the statistics that has taken 10 s by now counts no more.
+create function tailrace.job_reading_v1(queue text, last jsonb, began timestamptz) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_variable
+declare
+  v_now     timestamptz := clock_timestamp();
+  v_cost    double precision := tailrace.setting_number_v1(last, 'count_seconds', 0);
+  v_at      timestamptz := last ->> 'counted_at';
+  v_runs    double precision;
+  v_seconds double precision;
+  v_mean    double precision := (last ->> 'run_seconds')::double precision;
+  v_counts  jsonb;
+begin
+  select sum(tailrace.setting_number_v1(w.measured -> queue, 'runs', 0)), sum(tailrace.setting_number_v1(w.measured -> queue, 'seconds', 0))
+    into v_runs, v_seconds from tailrace.worker w where w.until > v_now and queue = any (w.queues);
+  if v_runs >= 0.01 then
+    v_mean := round((v_seconds / v_runs)::numeric, 6);
+  end if;
+  if v_at <= v_now and (v_now < v_at + least(v_cost * 50, 3600) * (v_cost > 0.02)::int * interval '1 second'
+                        or v_now > began + interval '10 seconds') then
+    v_counts := (select coalesce(jsonb_object_agg(k.key, k.value), '{}') from jsonb_each(last) k
+                 where k.key = any ('{ready,scheduled,retrying,blocked,held,unclaimable,stale,total,oldest_ready_at,next_due_at,next_due_seconds,
+                                      counted_at,count_seconds,claimable,unknown,worked_at,arrivals,ended}'::text[]));
+  else
+    v_counts := tailrace.job_counts_v1(queue, last);
+    v_counts := v_counts || jsonb_build_object('count_seconds', round(extract(epoch from clock_timestamp() - v_now)::numeric, 4));
+  end if;
+  return v_counts || jsonb_build_object('run_seconds', v_mean)
+    || case when last ? 'demand' then jsonb_build_object('demand', last -> 'demand') else '{}' end;
+end $$;
+
+-- The counts of job_reading_v1, taken now.
+create function tailrace.job_counts_v1(queue text, last jsonb) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+as $$
+#variable_conflict use_variable
+declare
+  v_now      timestamptz := clock_timestamp();
+  v_at       timestamptz := last ->> 'counted_at';
+  v_worked   timestamptz := last ->> 'worked_at';
+  v_ended    bigint := coalesce((select sum(t.n) from tailrace.total t where t.queue = queue and t.what in ('succeeded', 'dead', 'dropped')), 0);
+  v_arrivals double precision := tailrace.setting_number_v1(last, 'arrivals', 0);
+  v_known    text[];
+  v_unknown  text[] := '{}';
+  v_doubted  bigint := 0;
+  v_elapsed  double precision := extract(epoch from v_now - v_at);
+  v_came     double precision;
+  s          record;
+begin
+  select q.* into s from tailrace.queue_stats(queue) q;
+  if v_elapsed > 0 then
+    v_came := (s.total - s.scheduled - s.blocked) - ((last ->> 'total')::bigint - (last ->> 'scheduled')::bigint - (last ->> 'blocked')::bigint)
+              + v_ended - (last ->> 'ended')::bigint;
+    v_arrivals := v_arrivals + (1 - exp(-v_elapsed / 120)) * (greatest(v_came, 0) / v_elapsed - v_arrivals);
+  end if;
+  v_known := (select array_agg(distinct k.task) from tailrace.worker w cross join unnest(w.tasks) k(task)
+              where w.until > v_now and w.state = 'working' and queue = any (w.queues));
+  if v_known is not null then
+    v_worked := v_now;
+    if s.unclaimable > 0 then
+      v_unknown := array(select distinct j.task from tailrace.job j
+                         where j.queue = queue and j.token is null and j.key_slot = 0 and j.run_at <= v_now and j.task <> all (v_known)
+                           and ((j.serial_group is null and j.lost = 0) or (j.serial_group is null and j.lost > 0) or j.serial_group is not null)
+                         order by 1 limit 100);
+    end if;
+  elsif v_worked > v_now - interval '15 minutes' and jsonb_typeof(last -> 'unknown') = 'array' then
+    v_unknown := array(select jsonb_array_elements_text(last -> 'unknown'));
+    v_doubted := (select count(*) from tailrace.job j
+                  where cardinality(v_unknown) > 0 and j.queue = queue and j.token is null and j.key_slot = 0 and j.run_at <= v_now
+                    and j.task = any (v_unknown)
+                    and ((j.serial_group is null and j.lost = 0) or (j.serial_group is null and j.lost > 0) or j.serial_group is not null));
+  end if;
+  return jsonb_build_object('ready', s.ready, 'scheduled', s.scheduled, 'retrying', s.retrying, 'blocked', s.blocked, 'held', s.held,
+    'unclaimable', s.unclaimable, 'stale', s.stale, 'total', s.total,
+    'oldest_ready_at', case when s.ready > 0 then v_now - s.oldest_ready_age * interval '1 second' end,
+    'next_due_at', v_now + s.next_due_in * interval '1 second', 'next_due_seconds', round(s.next_due_in::numeric, 3),
+    'counted_at', v_now, 'ended', v_ended, 'arrivals', round(v_arrivals::numeric, 6), 'unknown', v_unknown, 'worked_at', v_worked,
+    'claimable', s.ready + case when v_worked = v_now then 0 else greatest(s.unclaimable - v_doubted, 0) end);
 end $$;
 
 -- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease,

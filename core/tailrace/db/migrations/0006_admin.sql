@@ -360,7 +360,10 @@ begin
           left join tailrace.job_group g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
           left join tailrace.lease l on l.token = j.token
           left join tailrace.worker w on w.id = l.worker and w.until > v_now
-          where j.queue = queue_stats.queue) s
+          where j.queue = queue_stats.queue
+            -- true of every row; each part has an index that begins with the queue
+            and ((j.serial_group is null and j.key_slot = 0 and j.lost = 0) or (j.serial_group is null and j.key_slot = 0 and j.lost > 0)
+                 or (j.serial_group is not null and j.key_slot = 0) or j.key_slot = 1)) s
     group by s.task, s.kind
   ), stated as (
     select case when c.kind not in ('due', 'waits') then c.kind when q.held then 'held'

@@ -160,6 +160,7 @@ comment on column tailrace.worker.state is 'working, cordoned (claims nothing mo
 comment on column tailrace.worker.slots is 'jobs it runs at a time';
 comment on column tailrace.worker.pod is 'its pod, in a cluster';
 comment on column tailrace.worker.schedules is 'the schedules that its application declares';
+comment on column tailrace.worker.measured is 'for each queue the runs of the last two minutes and their seconds, older ones fading';
 comment on column tailrace.worker.death is 'how it died, as the platform said';
 
 comment on table tailrace.lease is 'A worker''s right to a claimed batch.';
@@ -213,7 +214,7 @@ comment on column tailrace.queue.limits_sure is 'false from the moment a limit i
 comment on column tailrace.queue.owner is 'the resource that owns it';
 comment on column tailrace.queue.generation is 'the generation of that resource';
 comment on column tailrace.queue.managed_by is 'controller or cli';
-comment on column tailrace.queue.reading is 'the last reading of its statistics';
+comment on column tailrace.queue.reading is 'the last reading of its statistics: counts, ages, arrivals and run_seconds, demand in workers';
 comment on column tailrace.queue.read_at is 'when that was taken';
 
 comment on table tailrace.queue_floor is 'How far the workers of a queue have examined each priority; a new worker starts there.';

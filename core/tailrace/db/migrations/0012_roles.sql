@@ -34,7 +34,7 @@ begin
   from pg_proc p
   cross join lateral (values
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
-    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || '{stop_overlapped_v1}') or not p.prosecdef),
+    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || '{stop_overlapped_v1,queue_stats}') or not p.prosecdef),   -- the statistics ask it
     ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_reader', p.proname = any (v_look || v_find || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may

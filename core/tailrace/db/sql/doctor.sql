@@ -49,7 +49,7 @@ order by o.age desc nulls last limit 1
 with t as (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %(schema)s and c.relname = 'job')
 select 'index', c.relname::text, pg_get_indexdef(i.indexrelid) ~ '\m(token|attempts|errors|saved)\M'
 from t join pg_index i on i.indrelid = t.oid join pg_class c on c.oid = i.indexrelid
-where c.relname <> all (array['job_pkey', 'job_ready', 'job_suspect', 'job_key', 'job_by_group'])
+where c.relname <> all (array['job_pkey', 'job_ready', 'job_suspect', 'job_key', 'job_by_group', 'job_successor'])
 union all
 select 'foreign key', k.conname::text, true from t join pg_constraint k on k.confrelid = t.oid and k.contype = 'f'
 union all

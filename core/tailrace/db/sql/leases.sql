@@ -17,6 +17,13 @@ order by l.token limit %(n)s
 select r.token, r.worker, r.queue, r.jobs, r.result
 from tailrace.release_leases_v1(%(tokens)s::bigint[], %(force)s) r order by r.token
 
+-- name: died
+-- purpose: proof of death by a parent who saw the process end: every row of workers whose id begins so, see the function
+-- locks: worker, lease, job by id, dead letter (SKIP LOCKED)
+-- index: none for the few worker rows; lease_worker
+select w.id, tailrace.worker_died_v1(w.id, %(reason)s::text)
+from (select o.id from tailrace.worker o where starts_with(o.id, %(name)s::text || '/') and o.death is null order by o.id) w
+
 -- name: workers
 -- purpose: the processes that have a row
 -- locks: none

@@ -43,6 +43,29 @@ select tailrace.auto_requeue_v1(%(queue)s::text, %(batch)s::int)
 -- index: job_ready and dead_letter_all by queue, the primary key of tally
 select tailrace.statistics_v1(%(fold)s::int, %(queue)s::text)
 
+-- name: loads
+-- purpose: what the demand of each queue is worked out from, as the last reading has it
+-- locks: none
+-- index: none; a row a queue
+select jsonb_build_object('queues', coalesce(jsonb_agg(jsonb_build_object('queue', q.name, 'read_at', q.read_at,
+  'claimable', coalesce(q.reading -> 'claimable', '0'), 'running', coalesce(q.reading -> 'running', '0'),
+  'arrivals', coalesce(q.reading -> 'arrivals', '0'), 'run_seconds', q.reading -> 'run_seconds', 'settings',
+  jsonb_build_object('worker', q.settings -> 'worker', 'latencyTargetSeconds', q.settings -> 'latencyTargetSeconds',
+                     'autoscaling', q.settings -> 'autoscaling'))), '[]'))
+from tailrace.queue q where q.reading is not null
+
+-- name: publish_demand
+-- purpose: put the demand into readings that are still the ones it was worked out from
+-- locks: queue rows (SKIP LOCKED)
+-- index: the primary key of queue
+with d as (
+  select o.queue, o.read_at, o.demand from jsonb_to_recordset(%(demands)s::jsonb) as o(queue text, read_at timestamptz, demand jsonb)),
+l as (
+  select q.name, d.demand from tailrace.queue q join d on d.queue = q.name and d.read_at = q.read_at order by q.name for no key update of q skip locked),
+u as (
+  update tailrace.queue q set reading = q.reading || jsonb_build_object('demand', l.demand) from l where q.name = l.name returning q.name)
+select jsonb_build_object('published', count(*)) from u
+
 -- name: housekeeping
 -- purpose: remove rows that nobody needs any more
 -- locks: the removed rows (SKIP LOCKED); advisory lock of the routine

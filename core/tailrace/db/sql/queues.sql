@@ -24,6 +24,16 @@ select s.ready, s.scheduled, s.retrying, s.blocked, s.held, s.unclaimable, s.run
   s.dead, s.oldest_dead_age, s.read_at
 from tailrace.queue_stats(%(queue)s) s
 
+-- name: readings
+-- purpose: the last reading of some queues, with its age and its moments as seconds by the database's clock
+-- locks: none
+-- index: the primary key of queue
+select q.name, q.reading, extract(epoch from clock_timestamp() - q.read_at)::double precision,
+  extract(epoch from (q.reading ->> 'next_due_at')::timestamptz - q.read_at)::double precision,
+  extract(epoch from clock_timestamp() - (q.reading ->> 'oldest_ready_at')::timestamptz)::double precision,
+  q.held or coalesce(q.held_until > clock_timestamp(), false)
+from tailrace.queue q where q.name = any (%(queues)s)
+
 -- name: hold
 -- purpose: stop claims, see the function
 -- locks: the queue's row
