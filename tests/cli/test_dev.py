@@ -118,7 +118,7 @@ def test_a_worker_that_cannot_live_is_started_with_growing_pauses(dev: DevStarte
 
 
 def test_a_changed_file_is_taken_over(dev: DevStarter, board: Board) -> None:
-    """Settings reach the database and roll nothing; a changed template replaces the workers by drain; a mistake changes nothing."""
+    """Settings reach the database and roll nothing; a changed template replaces workers by drain; a mistake changes nothing."""
     run = dev(resource(mode=FIXED))
     run.until("its worker", ready)
     (first,) = workers(board)
@@ -148,7 +148,7 @@ def workers(board: Board) -> list[str]:
 
 
 def test_the_env_file_reaches_the_workers(dev: DevStarter, board: Board) -> None:
-    """Secrets are looked up by the variable's name; a key that is missing is named with the remedy, and comes in while it runs."""
+    """Secrets are looked up by the variable's name; a missing key is named with the remedy; a change comes in while it runs."""
     container = (
         f'{{name: worker, args: ["worker", "$(APPLICATION)"], env: [{{name: APPLICATION, value: "{APP}"}}, '
         "{name: TOKEN, valueFrom: {secretKeyRef: {name: tokens, key: api}}}]}"

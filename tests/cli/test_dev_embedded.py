@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from tests.cli.dev_scene import PATIENCE, DevStarter, resource
 from tests.rig.processes import StartProcess
 from tests.rig.waiting import eventually
+from tests.worker.apps import LEDGER
 
 FIXED = "{mode: Operator, minReplicas: 1, maxReplicas: 1}"
 
@@ -42,11 +42,10 @@ def test_a_database_of_its_own_that_lasts(dev: DevStarter, folder: Path) -> None
     first = dev(resource(mode="{}", more="  replicas: 0\n"), *where)
     first.until("a reading", lambda s: s["status"] == "ScaledToZero")
     url = folder / "state" / "database-url"
-    assert os.stat(url).st_mode & 0o777 == 0o600
+    assert url.stat().st_mode & 0o777 == 0o600
     first.said(f"export TAILRACE_DATABASE_URL_FILE={url}")
     with psycopg.connect(url.read_text().strip(), autocommit=True) as conn:
-        conn.execute("create table public.ledger (n bigint generated always as identity, job bigint, task text, attempt int, pid int,"
-                     " note text, at timestamptz default now())")  # fmt: skip
+        conn.execute(LEDGER)
         conn.execute("select tailrace.enqueue('work', 'mark', '{\"note\": \"kept\"}')")
     second = dev(None, *where)
     assert second.process.wait(PATIENCE) == 2
@@ -56,5 +55,6 @@ def test_a_database_of_its_own_that_lasts(dev: DevStarter, folder: Path) -> None
     third = dev(resource(mode=FIXED), *where)
     third.until("the job to have run", lambda s: s["workers"] == 1 and s["ready"] == s["running"] == 0)
     with psycopg.connect(url.read_text().strip()) as conn:
-        assert eventually(lambda: conn.execute("select note from public.ledger").fetchone(), PATIENCE, what="the job") == ("kept",)
+        ran = eventually(lambda: conn.execute("select note from public.ledger").fetchone(), PATIENCE, what="the job")
+    assert ran == ("kept",)
     assert third.end() == 0

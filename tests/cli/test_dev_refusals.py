@@ -28,12 +28,12 @@ def file(tmp_path: Path) -> Path:
         ("spec: [\n", 2, "queue.yaml: is not YAML: "),
         ("spec: [\n", 2, "line 2, column 1"),
         ("kind: Pod\n", 2, "queue.yaml: kind: is 'Pod', not JobQueue"),
-        (resource(more="  worker: {slotss: 3}\n").replace("  worker: {slots: 1, drainTimeoutSeconds: 20}\n", ""), 2, "spec.worker.slotss"),
+        (resource().replace("{slots: 1,", "{slotss: 1,"), 2, "spec.worker.slotss"),
         (resource(mode="{mode: KEDA, maxReplicas: 2}"), 2, "spec.autoscaling.mode: not in this release"),
         (resource(container="{name: web}"), 2, "spec.template.spec.containers: has no container 'worker'"),
         (resource(container="{name: worker}"), 2, "containers.args: of container 'worker' is empty"),
         (resource(container="{name: worker, args: [maintain]}"), 2, "start no worker: maintain (name the application:"),
-        (resource(container="{name: worker, args: [worker, 'no.such:app']}"), 1, "there is no module 'no' (Run it where the module"),
+        (resource(container="{name: worker, args: [worker, 'no.such:app']}"), 1, "there is no module 'no' (Run it where"),
         (resource(container="{name: worker, args: [worker, 'json:app']}"), 1, "json has no 'app'"),
         (resource() + "---\n" + resource(), 2, "two of the JobQueues are for the same queue"),
         (resource(container="{name: worker, env: [{name: A, valueFrom: {configMapKeyRef: {name: c, key: k}}}]}"), 2,
@@ -42,7 +42,9 @@ def file(tmp_path: Path) -> Path:
          "A is a field of the pod"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_sentence(cli: Cli, rows: Rows, file: Path, text: str | None, status: int, named: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence(
+    cli: Cli, rows: Rows, file: Path, text: str | None, status: int, named: str
+) -> None:
     """BF-39: which file, which field, what to do."""
     if text is not None:
         file.write_text(text)
@@ -90,7 +92,8 @@ def test_what_an_env_file_may_hold(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     assert read_dotenv(path) == {}
     path.write_text(
-        "# a comment\n\nA=1\nexport B = two words  # and a comment\nC='single # $A \\n'\nD=\"line\\nbreak \\\"quoted\\\"\" # x\nE=\nF=a#b\n"
+        "# a comment\n\nA=1\nexport B = two words  # and a comment\nC='single # $A \\n'\n"
+        'D="line\\nbreak \\"quoted\\"" # x\nE=\nF=a#b\n'
     )
     assert read_dotenv(path) == {
         "A": "1", "B": "two words", "C": "single # $A \\n", "D": 'line\nbreak "quoted"', "E": "", "F": "a#b",
@@ -115,8 +118,11 @@ def test_a_plan_has_the_command_and_the_variables(file: Path) -> None:
     assert plan.command == (*TAILRACE, "worker", "shop:app")
     assert plan.app == "shop:app"
     variables = dict(plan.variables)
-    assert {name: variables[name] for name in ("A", "B", "MINE", "POD")} == {"A": "mine", "B": "mine-yes", "MINE": "yes", "POD": "work"}
-    assert (variables["TAILRACE_SLOTS"], variables["TAILRACE_LOG_FORMAT"], variables["TAILRACE_QUEUES"]) == ("1", "text", "work")
+    expected = {
+        "A": "mine", "B": "mine-yes", "MINE": "yes", "POD": "work",
+        "TAILRACE_SLOTS": "1", "TAILRACE_LOG_FORMAT": "text", "TAILRACE_QUEUES": "work",
+    }  # fmt: skip
+    assert {name: variables[name] for name in expected} == expected
     assert "GONE" not in variables
 
 

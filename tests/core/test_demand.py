@@ -25,7 +25,7 @@ def advice(current: int = 1, *, bounds: Bounds = BOUNDS, terms: Terms = TERMS, s
 
 # ---- the number ------------------------------------------------------------------------------------------------------
 def test_flow_drain_and_busy() -> None:
-    """flow = λS / cρ, drain = BS / cT, busy = R / c; the total never falls below what is busy."""
+    """Flow = λS / cρ, drain = BS / cT, busy = R / c; the total never falls below what is busy."""
     found = demand(Load(claimable=120, running=6, arrivals=3.0, run_seconds=2.0), TERMS)
     assert found.flow == pytest.approx(3 * 2 / (4 * 0.75))
     assert found.drain == pytest.approx(120 * 2 / (4 * 60))
@@ -152,7 +152,13 @@ def test_terms_and_bounds_of_a_resource() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"worker": None}, {"worker": {"slots": "4"}}, {"worker": {"slots": -1}, "latencyTargetSeconds": 0}, {"autoscaling": [1]}],
+    [
+        {},
+        {"worker": None},
+        {"worker": {"slots": "4"}},
+        {"worker": {"slots": -1}, "latencyTargetSeconds": 0},
+        {"autoscaling": [1]},
+    ],
     ids=str,
 )
 def test_settings_that_say_nothing_useful_are_the_defaults(settings: dict[str, Any]) -> None:

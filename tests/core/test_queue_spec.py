@@ -104,8 +104,8 @@ def test_the_whole_resource_is_read() -> None:
     assert found.queue == "Webhooks 名前"
     assert found.metadata.annotations["tailrace.dev/restarted-at"] == "2026-11-27T22:00:00Z", "a date stays the text it is"
     part = found.spec.database_part()
-    words = "latencyTargetSeconds stopPolicy exhaustedPolicy worker jobDefaults tasks limits deadLetters history schedules autoscaling"
-    assert set(part) == set(words.split())
+    words = "latencyTargetSeconds stopPolicy exhaustedPolicy worker jobDefaults tasks limits deadLetters history schedules"
+    assert set(part) == {*words.split(), "autoscaling"}
     assert part["worker"] == {"lease": {"durationSeconds": 30, "renewPeriodSeconds": 10}, "slots": 10}, "the rest is its pod's"
     assert part["autoscaling"] == {"targetUtilizationPercent": 75}, "only what the demand is worked out from"
     assert part["tasks"] == {"deliver": {"timeoutSeconds": 30, "maxAttempts": 8, "concurrencyLimit": 50}}, "only what was said"
@@ -136,6 +136,12 @@ def test_what_this_release_lacks_is_named() -> None:
         refuse_unsupported(spec)
     assert refused.value.field == "spec.autoscaling.mode"
     refuse_unsupported(JobQueueSpec())
+    behavior = "behavior: {scaleUp: {selectPolicy: Max}, scaleDown: {}}"
+    written_out = f"{HEAD}spec: {{autoscaling: {{mode: Operator, maxReplicas: 3, {behavior}}}}}"
+    assert unsupported(JobQueue.from_file(written_out).spec) == [], "defaults that an API server wrote out ask for nothing"
+    asked = written_out.replace("scaleDown: {}", "scaleDown: {stabilizationWindowSeconds: 60}")
+    assert unsupported(JobQueue.from_file(asked).spec) == ["spec.autoscaling.behavior"]
+    assert unsupported(JobQueue.from_file(asked.replace("mode: Operator, ", "")).spec) == [], "it counts in no other mode"
     assert unsupported(JobQueue.from_file(HEAD + "spec: {tasks: [{name: a, maxInterruptions: 3}]}").spec) == []
 
 

@@ -46,11 +46,11 @@ def test_the_states_are_those_of_queue_stats(rows: Rows) -> None:
     rows.running(1, worker="gone")
     rows.worker("gone", until=-1)
     found = read(rows)
-    names = "ready scheduled retrying blocked unclaimable running stale total claimable held".split()
-    assert {name: found[name] for name in names} == {
+    expected = {
         "ready": 2, "scheduled": 1, "retrying": 1, "blocked": 1, "unclaimable": 1, "running": 3, "stale": 1, "total": 9,
         "claimable": 2, "held": 0,
     }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
     stats = rows.conn.execute("select ready, scheduled, retrying, total from tailrace.queue_stats('q')").fetchone()
     assert stats == (2, 1, 1, 9)
     assert found["next_due_seconds"] > 3e9
@@ -113,16 +113,14 @@ def test_a_clock_that_stepped_back_spoils_nothing(rows: Rows) -> None:
 def test_run_times_are_those_of_the_living_and_outlast_them(rows: Rows) -> None:
     for name, runs, seconds in (("a", 10, 5), ("b", 30, 3), ("dead", 1000, 9000)):
         rows.worker(name, until=-1 if name == "dead" else 60)
-        rows.conn.execute(
-            "update tailrace.worker set measured = jsonb_build_object('q', jsonb_build_object('runs', %s, 'seconds', %s)) where id = %s",
-            [runs, seconds, name],
-        )
+        measured = {"q": {"runs": runs, "seconds": seconds}}
+        rows.conn.execute("update tailrace.worker set measured = %s where id = %s", [Jsonb(measured), name])
     rows.job()
     assert read(rows)["run_seconds"] == pytest.approx(0.2)
     rows.conn.execute("delete from tailrace.worker")
     assert read(rows)["run_seconds"] == pytest.approx(0.2)
     rows.worker("nonsense")
-    rows.conn.execute("update tailrace.worker set measured = '{\"q\": {\"runs\": \"many\"}}'")
+    rows.conn.execute('update tailrace.worker set measured = \'{"q": {"runs": "many"}}\'')
     assert read(rows)["run_seconds"] == pytest.approx(0.2)
 
 
@@ -130,7 +128,7 @@ def test_counting_that_took_long_is_not_repeated_at_once(rows: Rows) -> None:
     """i2: at most 2 % of the time; what costs little is told anew each time."""
     rows.job()
     read(rows)
-    rows.conn.execute("update tailrace.queue set reading = reading || '{\"count_seconds\": 2.0, \"total\": 7}'")
+    rows.conn.execute('update tailrace.queue set reading = reading || \'{"count_seconds": 2.0, "total": 7}\'')
     rows.worker()
     found = read(rows)
     assert (found["total"], found["workers"], found["count_seconds"]) == (7, 1, 2.0)

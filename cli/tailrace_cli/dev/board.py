@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -18,6 +19,7 @@ import click
 
 from tailrace import logs
 from tailrace_cli.dev.status import Status
+from tailrace_cli.failures import scrubbed
 from tailrace_cli.output import as_record, printable
 
 __all__ = ["Board", "LineBoard", "LogHandler", "open_board"]
@@ -69,7 +71,7 @@ class LineBoard:
     def log(self, name: str, line: str) -> None:
         """Tell a line on stderr."""
         if name == OURS or not self._quiet:
-            click.echo(f"{_prefix(name)}{printable(line)}", err=True)
+            _write(f"{_prefix(name)}{_shown(name, line)}", err=True)
 
     def show(self, statuses: Sequence[Status]) -> None:
         """Write the records of queues that have changed."""
@@ -80,9 +82,9 @@ class LineBoard:
                 continue
             self._shown[status.queue] = (now, status.facts())
             if self._json:
-                click.echo(json.dumps(as_record(status), ensure_ascii=False))
+                _write(json.dumps(as_record(status), ensure_ascii=False))
             else:
-                click.echo(printable(_words(status)))
+                _write(printable(_words(status)))
 
 
 class _LiveBoard:
@@ -94,7 +96,7 @@ class _LiveBoard:
 
         self._quiet = quiet
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=False, redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._rows: list[list[str]] = []
 
     def __enter__(self) -> Self:
@@ -102,15 +104,17 @@ class _LiveBoard:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def log(self, name: str, line: str) -> None:
         from rich.text import Text
 
         if name == OURS or not self._quiet:
             text = Text(_prefix(name), style="bold" if name == OURS else _colour(name))
-            text.append(printable(line), style="default not bold")
-            self._console.print(text, soft_wrap=True)
+            text.append(_shown(name, line), style="default not bold")
+            with suppress(OSError):
+                self._console.print(text, soft_wrap=True)
 
     def show(self, statuses: Sequence[Status]) -> None:
         from rich.table import Table
@@ -125,7 +129,8 @@ class _LiveBoard:
             table.add_column(title, justify="left" if number < 2 else "right")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        self._live.update(table, refresh=True)
+        with suppress(OSError):
+            self._live.update(table, refresh=True)
 
 
 class LogHandler(logging.Handler):
@@ -159,6 +164,17 @@ def open_board(*, form: str, quiet: bool) -> Board:
         except ImportError:
             pass
     return LineBoard(form=form, quiet=quiet)
+
+
+def _write(text: str, *, err: bool = False) -> None:
+    """Write a line; when nobody is there to read it, such as after a terminal was closed, workers must still be drained."""
+    with suppress(OSError):
+        click.echo(text, err=err)
+
+
+def _shown(name: str, line: str) -> str:
+    """A line fit for a terminal; ours may quote an error that quotes a connection string."""
+    return printable((scrubbed(line) if name == OURS else line).expandtabs())
 
 
 def _prefix(name: str) -> str:

@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def add_to(group: click.Group) -> None:
         params=settings_options(WorkerSettings, without=set(WorkerSettings.model_fields) - set(_SETTINGS)),
     )
     @click.argument("files", metavar="FILE...", nargs=-1, type=click.Path(path_type=Path))
-    @click.option("--env-file", type=click.Path(path_type=Path), help="Variables and Secrets. [default: .env beside the first file]")
+    @click.option("--env-file", type=click.Path(path_type=Path), help="Variables and Secrets. [default: .env beside FILE]")
     @click.option("--state-dir", type=click.Path(path_type=Path), help="Where the embedded PostgreSQL keeps its data.")
     @click.option("--port", type=click.IntRange(1, 65_535), help="Its port on 127.0.0.1. [default: any free one]")
     @pass_invocation
@@ -68,17 +70,17 @@ def add_to(group: click.Group) -> None:
         settings = WorkerSettings.load({**given_flags(flags), **overrides})
         if overrides["schema_name"] is None and not os.environ.get("TAILRACE_SCHEMA"):
             overrides["schema_name"] = schema_of(plans)
-        board = open_board(form=invocation.form, quiet=invocation.quiet)
-        with board:
-            _log_on(board, verbose=invocation.verbose)
-            with open_place(
+        _interruptible()
+        with open_board(form=invocation.form, quiet=invocation.quiet) as board, _log_on(board, verbose=invocation.verbose):
+            opened = open_place(
                 overrides,
                 local=sources.variables(),
                 state_dir=state_dir,
                 port=port,
                 folder=files[0].parent,
                 say=lambda text: board.log(OURS, text),
-            ) as place:
+            )
+            with opened as place:
                 _check_apps(plans, place)
                 prepare(place, plans, lambda text: board.log(OURS, text))
                 _hint(board, place)
@@ -89,9 +91,26 @@ def add_to(group: click.Group) -> None:
 async def _run(place: Place, sources: Sources, plans: list[Plan], board: Board, *, reaper_seconds: float) -> None:
     session = Session(place, sources, plans, board, reaper_seconds=reaper_seconds)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *_ends()):
         loop.add_signal_handler(number, session.stop)
-    await session.run()
+    try:
+        await session.run()
+    finally:
+        for number in (signal.SIGINT, *_ends()):
+            loop.remove_signal_handler(number)
+        _interruptible()  # the loop has put the system's own handlers back: those end us without order
+
+
+def _interruptible() -> None:
+    """Let SIGTERM and a closed terminal interrupt as Ctrl-C does, so that a server that was started does not stay."""
+    for number in _ends():
+        signal.signal(number, signal.default_int_handler)
+
+
+def _ends() -> list[signal.Signals]:
+    """The signals that end us beside Ctrl-C; under nohup a closed terminal does not."""
+    asked = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [number for number in asked if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _check_apps(plans: list[Plan], place: Place) -> None:
@@ -142,8 +161,16 @@ def _hint(board: Board, place: Place) -> None:
         board.log(OURS, f"for other programs: export TAILRACE_DATABASE_URL_FILE={place.url_file}")
 
 
-def _log_on(board: Board, *, verbose: bool) -> None:
+@contextmanager
+def _log_on(board: Board, *, verbose: bool) -> Iterator[None]:
+    """Put our own log on the board while it is there."""
     root = logging.getLogger()
+    before = root.handlers[:], root.level
     root.handlers[:] = [LogHandler(board)]
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])

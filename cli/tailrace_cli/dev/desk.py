@@ -23,7 +23,7 @@ __all__ = ["FAULTS", "Desk"]
 FAULTS: Final = (TailraceError, errors.Error, OSError)
 """What asking may fail with while the database is away."""
 
-_SESSION: Final = {"lock_timeout": "5s", "statement_timeout": "30s"}
+_SESSION: Final = {"lock_timeout": "5s", "statement_timeout": "10s"}
 
 T = TypeVar("T")
 

@@ -168,6 +168,6 @@ class Fleet:
 
 
 def _drain(workers: list[Worker], surplus: int) -> None:
-    """End as many as are too much: those that are not ready first, then those with the fewest jobs."""
-    for worker in sorted(reversed(workers), key=lambda w: (w.ready, w.jobs))[: max(0, surplus)]:
+    """End as many as are too much: those that are not ready first, then those with the fewest jobs, then the newest."""
+    for worker in sorted(workers, key=lambda w: (w.ready, w.jobs, -w.started))[: max(0, surplus)]:
         worker.drain()

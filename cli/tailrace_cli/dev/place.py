@@ -103,7 +103,7 @@ def prepare(place: Place, plans: list[Plan], say: Callable[[str], None]) -> None
     """
     manual = any(p.resource.spec.database is not None and p.resource.spec.database.migration_policy == "Manual" for p in plans)
     if manual and pending(place.database):
-        raise SchemaTooOld("the schema is not what this release needs, and migrationPolicy is Manual", hint="run: tailrace migrate")
+        raise SchemaTooOld("the schema is older than this release, and migrationPolicy is Manual", hint="run: tailrace migrate")
     if not manual and (applied := migrate(place.database)):
         say(f"migrated the schema: {len(applied)} steps")
 
@@ -168,7 +168,9 @@ def _free(port: int | None) -> Iterator[None]:
             except OSError as error:
                 said = error.strerror or str(error)
                 raise InvalidOption(
-                    f"{port} cannot be had on {_HOST}: {said}", field="port", hint="give another one, or leave it out for a free one"
+                    f"{port} cannot be had on {_HOST}: {said}",
+                    field="port",
+                    hint="give another one, or leave it out for a free one",
                 ) from None
     yield
 

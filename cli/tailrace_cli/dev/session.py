@@ -46,7 +46,8 @@ class _Queue:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.applied = False
+        self.applied = False  # as the file is now
+        self.known = False  # as the file was once: before that nothing may claim
         self.leaving = False
         self.advice = Recommendation(workers=0, limited_by=LimitedBy.STALE_READING)
         self._recent: deque[tuple[float, int]] = deque()
@@ -54,6 +55,8 @@ class _Queue:
     def want(self, reading: Reading | None, now: float) -> None:
         """Decide how many workers there should be: at once when more, after a while when fewer."""
         spec, fleet = self.fleet.plan.resource.spec, self.fleet
+        if not self.known:
+            return
         bounds = Bounds.of(spec)
         load = None if reading is None else reading.load()
         self.advice = recommend(load, terms=Terms.of(spec), bounds=bounds, current=fleet.wanted)
@@ -126,25 +129,33 @@ class Session:
         if self._sources.changed():
             await self._reload()
         readings: Mapping[str, Reading] = {}
-        problem = ""
+        problems = await self._apply_changed()
         try:
-            for queue in self._queues.values():
-                if not queue.applied:
-                    await self._apply(queue)
             readings = await self._look()
         except FAULTS as error:
-            problem = " ".join(str(error).split())
+            problems.append(_one_line(error))
         now = asyncio.get_running_loop().time()
         for queue in list(self._queues.values()):
             queue.want(readings.get(queue.fleet.plan.queue), now)
             try:
                 await queue.fleet.steer()
             except InvalidOption as error:
-                problem = str(error)
+                problems.append(str(error))
             if queue.leaving and not queue.fleet.workers:
                 del self._queues[queue.fleet.plan.queue]
-        self._known(problem)
+        self._known("; ".join(dict.fromkeys(problems)))
         self._show(readings)
+
+    async def _apply_changed(self) -> list[str]:
+        """Apply what a file has changed; one queue that is refused hinders no other."""
+        problems = []
+        for queue in self._queues.values():
+            if not queue.applied and not queue.leaving:
+                try:
+                    await self._apply(queue)
+                except FAULTS as error:
+                    problems.append(_one_line(error))
+        return problems
 
     async def _look(self) -> dict[str, Reading]:
         jobs = await self._desk.jobs_of_workers()
@@ -182,12 +193,13 @@ class Session:
             if queue.fleet.adopt(plan):
                 self._say(f"{plan.queue}: the template has changed; its workers are replaced one after the other")
         for name in self._queues.keys() - {plan.queue for plan in plans}:
-            self._queues[name].leaving = True
-            self._say(f"{name}: no longer in the file; its workers end, its jobs and settings stay")
+            if not self._queues[name].leaving:
+                self._queues[name].leaving = True
+                self._say(f"{name}: no longer in the file; its workers end, its jobs and settings stay")
 
     async def _apply(self, queue: _Queue) -> None:
         change = await self._desk.apply(queue.fleet.plan.resource)
-        queue.applied = True
+        queue.applied = queue.known = True
         if change.outcome != "unchanged":
             self._say(f"{change.target}: settings {change.outcome}")
 
@@ -218,10 +230,10 @@ class Session:
         try:
             jobs = await self._desk.died(worker.id, worker.ending)
         except FAULTS as error:
-            self._say(f"the end of {worker.name} could not be told, its jobs wait for their lease: {' '.join(str(error).split())}")
+            self._say(f"the end of {worker.name} could not be told, its jobs wait for their lease: {_one_line(error)}")
             return
         if jobs:
-            self._say(f"{jobs} jobs of {worker.name} run elsewhere")
+            self._say(f"{jobs} {'job' if jobs == 1 else 'jobs'} of {worker.name} may run elsewhere")
 
     # ---- maintenance -------------------------------------------------------------------------------------------------
     def _maintain(self, database: Database, stop: threading.Event) -> None:
@@ -267,3 +279,7 @@ class Session:
 
     def _say(self, text: str) -> None:
         self._board.log(OURS, text)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

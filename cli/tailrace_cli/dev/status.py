@@ -73,7 +73,9 @@ def status_of(fleet: Fleet, reading: Reading | None, advice: Recommendation, *, 
     """
     counts = {} if reading is None else reading.counts
     claimable = counts.get("claimable", 0)
-    next_due = None if reading is None or reading.next_due_seconds is None else reading.next_due_seconds - (reading.age_seconds or 0)
+    next_due = None if reading is None else reading.next_due_seconds
+    if reading is not None and next_due is not None:
+        next_due = max(0.0, next_due - (reading.age_seconds or 0.0))
     oldest = None if reading is None else reading.oldest_ready_seconds
     return Status(
         queue=fleet.plan.queue,
@@ -89,7 +91,7 @@ def status_of(fleet: Fleet, reading: Reading | None, advice: Recommendation, *, 
         unclaimable=max(0, counts.get("ready", 0) + counts.get("unclaimable", 0) - claimable),
         dead=counts.get("dead", 0),
         oldest_ready_age=None if oldest is None else round(oldest, 1),
-        next_due_in=None if next_due is None else round(max(0.0, next_due), 1),
+        next_due_in=None if next_due is None else round(next_due, 1),
         arrivals=0.0 if reading is None else round(reading.arrivals, 3),
         run_seconds=None if reading is None or reading.run_seconds is None else round(reading.run_seconds, 4),
         demand=None if advice.demand is None else round(advice.demand.total, 2),

@@ -75,14 +75,16 @@ def _publish_demand(tick: Tick) -> None:
     """Add to each reading how many workers it asks for; a reading that was renewed meanwhile has its own turn."""
     found = tick.call("loads")
     published = [
-        {"queue": one["queue"], "read_at": one["read_at"], "demand": demand(_load(one), Terms.of_settings(one["settings"])).as_json()}
+        {**{name: one[name] for name in ("queue", "read_at")}, "demand": demand(_load(one), _terms(one)).as_json()}
         for one in (found or {}).get("queues", ())
     ]
     if published:
         tick.call("publish_demand", demands=Jsonb(published))
 
 
+def _terms(one: dict[str, Any]) -> Terms:
+    return Terms.of_settings(one["settings"])
+
+
 def _load(one: dict[str, Any]) -> Load:
-    return Load(
-        claimable=one["claimable"], running=one["running"], arrivals=one["arrivals"], run_seconds=one["run_seconds"]
-    )
+    return Load(claimable=one["claimable"], running=one["running"], arrivals=one["arrivals"], run_seconds=one["run_seconds"])

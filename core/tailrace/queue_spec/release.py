@@ -7,6 +7,7 @@ nobody honours. A release that learns one of these fields removes its line here.
 from __future__ import annotations
 
 from tailrace.errors import InvalidOption
+from tailrace.queue_spec.fleet import Behavior
 from tailrace.queue_spec.resource import JobQueueSpec
 
 __all__ = ["refuse_unsupported", "unsupported"]
@@ -18,8 +19,9 @@ def unsupported(spec: JobQueueSpec) -> list[str]:
     Args:
         spec: A spec that was read.
     """
-    given = ["autoscaling.mode"] if spec.autoscaling.mode in ("HPA", "KEDA") else []
-    if "behavior" in spec.autoscaling.model_fields_set:
+    scaling = spec.autoscaling
+    given = ["autoscaling.mode"] if scaling.mode in ("HPA", "KEDA") else []
+    if scaling.mode != "Disabled" and scaling.behavior != Behavior():  # defaults that an API server wrote out ask for nothing
         given.append("autoscaling.behavior")
     return [f"spec.{path}" for path in given]
 

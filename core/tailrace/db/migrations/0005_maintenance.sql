@@ -395,15 +395,16 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $$
 #variable_conflict use_column
 declare
-  v_now     timestamptz := clock_timestamp();
-  v_created int := 0;
-  v_folded  int;
-  v_letters int;
-  v_more    boolean;
-  v_queue   record;
-  v_count   jsonb;
-  v_read    int := 0;
-  v_all     int;
+  v_now      timestamptz := clock_timestamp();
+  v_created  int := 0;
+  v_folded   int;
+  v_letters  int;
+  v_more     boolean;
+  v_queue    record;
+  v_names    text[] := '{}';
+  v_times    timestamptz[] := '{}';
+  v_readings jsonb[] := '{}';
+  v_read     int;
 begin
   if not tailrace.begin_routine_v1('statistics') then
     return '{"locked": true}';
@@ -421,22 +422,26 @@ begin
 
   v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
                                              where statistics_v1.queue is null or n.name = statistics_v1.queue));
-  v_all := (select count(*) from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue);
-  for v_queue in select q.name from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue
-                 order by q.name for no key update skip locked loop
-    v_count := tailrace.dead_counts_v1(v_queue.name);
-    update tailrace.queue q
-      set read_at = clock_timestamp(),
-          reading = v_count || tailrace.job_reading_v1(v_queue.name, q.reading, v_now) || jsonb_build_object(
-            'leases', (select count(*) from tailrace.lease l where l.queue = v_queue.name),
-            'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
-                        where l.queue = v_queue.name and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
-            'workers', (select count(*) from tailrace.worker w where w.until > v_now and v_queue.name = any (w.queues)))
-      where q.name = v_queue.name;
-    v_read := v_read + 1;
+  -- Counting may take seconds, so no queue's row is locked before all is counted: whoever holds or applies does not wait.
+  for v_queue in select q.name, q.reading from tailrace.queue q
+                 where statistics_v1.queue is null or q.name = statistics_v1.queue order by q.name loop
+    v_names := v_names || v_queue.name;
+    v_times := v_times || clock_timestamp();
+    v_readings := v_readings || (tailrace.dead_counts_v1(v_queue.name) || tailrace.job_reading_v1(v_queue.name, v_queue.reading, v_now)
+      || jsonb_build_object(
+        'leases', (select count(*) from tailrace.lease l where l.queue = v_queue.name),
+        'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
+                    where l.queue = v_queue.name and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
+        'workers', (select count(*) from tailrace.worker w where w.until > v_now and v_queue.name = any (w.queues))));
   end loop;
+  with free as (select q.name from tailrace.queue q where q.name = any (v_names) order by q.name for no key update skip locked)
+  update tailrace.queue q set read_at = r.at, reading = r.reading
+    from unnest(v_names, v_times, v_readings) r(name, at, reading)
+    where q.name = r.name and r.name = any (array(select f.name from free f));
+  get diagnostics v_read = row_count;
   perform tailrace.end_routine_v1('statistics', coalesce(statistics_v1.queue, ''));
-  return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_more, 'skipped', v_all - v_read);
+  return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_more,
+                            'skipped', cardinality(v_names) - v_read);
 end $$;
 
 -- Make rows for queues that have none; returns how many were made. An application may be making one of them in a transaction
@@ -572,9 +577,10 @@ declare
 begin
   select q.* into s from tailrace.queue_stats(queue) q;
   if v_elapsed > 0 then
-    v_came := (s.total - s.scheduled - s.blocked) - ((last ->> 'total')::bigint - (last ->> 'scheduled')::bigint - (last ->> 'blocked')::bigint)
-              + v_ended - (last ->> 'ended')::bigint;
-    v_arrivals := v_arrivals + (1 - exp(-v_elapsed / 120)) * (greatest(v_came, 0) / v_elapsed - v_arrivals);
+    -- What is blocked by a limit has come too: it is blocked and ready by turns. A count of ends that lags behind the jobs
+    -- makes one step too small and the next too large; the average bears that, so only it is kept above zero.
+    v_came := (s.total - s.scheduled) - ((last ->> 'total')::bigint - (last ->> 'scheduled')::bigint) + v_ended - (last ->> 'ended')::bigint;
+    v_arrivals := greatest(0, v_arrivals + (1 - exp(-v_elapsed / 120)) * (v_came / v_elapsed - v_arrivals));
   end if;
   v_known := (select array_agg(distinct k.task) from tailrace.worker w cross join unnest(w.tasks) k(task)
               where w.until > v_now and w.state = 'working' and queue = any (w.queues));
