@@ -5,18 +5,36 @@ With `-o json` each change of a queue is a line; logs stand between them. The ap
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import select
 import signal
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from tests.rig.processes import RealProcess, StartProcess
+from tests.rig.processes import ROOT, RealProcess, StartProcess, clean_environment
 from tests.rig.waiting import eventually
+from tests.worker.board import Board
 
 APP = "tests.worker.apps:app"
+FIXED = "{mode: Operator, minReplicas: 1, maxReplicas: 1}"
+"""Autoscaling that always wants one worker."""
+
 PATIENCE = 40.0
 """Seconds to wait for what must come."""
+
+_ON_TERMINAL = """import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
+_STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 def resource(
@@ -114,3 +132,87 @@ class DevStarter:
                 dev.process.terminate()
         for dev in self._running:
             dev.process.wait(PATIENCE)
+
+
+class Terminal:
+    """The command on a terminal of its own, whose keys a test types; a context manager that ends it."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str]) -> None:
+        """Start it.
+
+        Args:
+            arguments: Of `tailrace`.
+            env: Variables beside those of a clean environment.
+        """
+        self._outer, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, "-m", "tailrace_cli", *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=clean_environment({"TERM": "xterm-256color", **env}),
+            cwd=ROOT,
+            start_new_session=True,  # with the terminal as its own: typed signals reach it
+        )
+        os.close(inner)
+        self.raw = ""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._outer)
+
+    @property
+    def text(self) -> str:
+        """All it has written so far, without what steers the terminal."""
+        while select.select([self._outer], [], [], 0)[0]:
+            try:
+                piece = os.read(self._outer, 65536)
+            except OSError:  # the other end is closed: it has ended
+                break
+            self.raw += piece.decode("utf-8", "replace")
+        return _STEERING.sub("", self.raw)
+
+    def shows(self, pattern: str) -> re.Match[str]:
+        """Wait until it has written something."""
+        try:
+            return eventually(lambda: re.search(pattern, self.text), PATIENCE, what=f"{pattern!r} on the terminal")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text[-4000:]}") from None
+
+    def type(self, keys: str) -> None:
+        """Type keys; Ctrl-C is character 3."""
+        os.write(self._outer, keys.encode())
+
+    def wait(self) -> int:
+        """Wait for its end, reading on so that it never waits for us, and return the exit status."""
+
+        def ended() -> bool:
+            assert self.text is not None
+            return self._process.poll() is not None
+
+        eventually(ended, PATIENCE, what="its end")
+        return self._process.wait()
+
+
+def ready(status: dict[str, Any]) -> bool:
+    """As many workers claim as are wanted, and there is one."""
+    return status["workers"] == status["wanted"] and bool(status["workers"])
+
+
+def workers(board: Board) -> list[str]:
+    """The ids of the living workers."""
+    return [name for (name,) in board.conn.execute("select id from tailrace.worker where until > clock_timestamp() order by id")]
+
+
+def worker_pid(run: Dev) -> int:
+    """The process id of the only worker."""
+    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    (pid,) = [int(child) for child in children if b"worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return pid

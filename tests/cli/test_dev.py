@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.dev_scene import APP, PATIENCE, Dev, DevStarter, resource
+from tests.cli.dev_scene import APP, FIXED, PATIENCE, Dev, DevStarter, ready, resource, worker_pid, workers
 from tests.rig.processes import StartProcess
 from tests.rig.servers import Connection, RigDatabase
 from tests.rig.waiting import eventually
 from tests.worker.board import Board
 
-FIXED = "{mode: Operator, minReplicas: 1, maxReplicas: 1}"
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -32,11 +31,6 @@ def dev(process: StartProcess, database: RigDatabase, tmp_path: Path) -> Iterato
 def board(conn: Connection) -> Board:
     """Jobs in, the handlers' ledger out."""
     return Board(conn)
-
-
-def ready(status: dict[str, object]) -> bool:
-    """As many workers claim as are wanted, and there is one."""
-    return status["workers"] == status["wanted"] and bool(status["workers"])
 
 
 def test_it_scales_from_zero_with_the_jobs_and_back(dev: DevStarter, board: Board) -> None:
@@ -142,11 +136,6 @@ def test_a_changed_file_is_taken_over(dev: DevStarter, board: Board) -> None:
     assert run.end() == 0
 
 
-def workers(board: Board) -> list[str]:
-    """The ids of the living workers."""
-    return [name for (name,) in board.conn.execute("select id from tailrace.worker where until > clock_timestamp() order by id")]
-
-
 def test_the_env_file_reaches_the_workers(dev: DevStarter, board: Board) -> None:
     """Secrets are looked up by the variable's name; a missing key is named with the remedy; a change comes in while it runs."""
     container = (
@@ -167,13 +156,6 @@ def test_the_env_file_reaches_the_workers(dev: DevStarter, board: Board) -> None
     (dev.folder / ".env").write_text("TOKEN=other\n")
     eventually(lambda: workers(board) and first not in workers(board), PATIENCE, what="a worker with the new variables")
     assert run.end() == 0
-
-
-def worker_pid(run: Dev) -> int:
-    """The process id of the only worker."""
-    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-    (pid,) = [int(child) for child in children if b"worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    return pid
 
 
 def test_several_queues_in_one_file(dev: DevStarter, board: Board) -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.cli.dev_scene import PATIENCE, DevStarter, resource
+from tests.cli.dev_scene import FIXED, PATIENCE, DevStarter, resource
 from tests.rig.processes import StartProcess
 from tests.rig.waiting import eventually
 from tests.worker.apps import LEDGER
-
-FIXED = "{mode: Operator, minReplicas: 1, maxReplicas: 1}"
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.engine.rows import Rows
+from tests.rig.servers import RigDatabase
+from tests.rig.waiting import eventually
 
 
 def read(rows: Rows) -> dict[str, Any]:
@@ -78,6 +81,22 @@ def test_a_queue_row_that_somebody_holds_is_skipped(rows: Rows, other: Rows) -> 
     other.conn.execute("update tailrace.queue set settings = '{}' where name = 'held'")
     assert read(rows)["skipped"] == 1
     assert rows.value("select name from tailrace.queue where read_at is null") == "held"
+
+
+def test_nobody_waits_for_the_count_of_a_queue(rows: Rows, other: Rows, database: RigDatabase) -> None:
+    """Engine 8: counting a large queue takes seconds; holding it or applying its settings meanwhile takes none."""
+    rows.job()
+    read(rows)
+    other.conn.execute("lock table tailrace.worker in access exclusive mode")
+    with ThreadPoolExecutor(1) as pool, database.connect(options="-c lock_timeout=2s") as third:
+        counting = pool.submit(read, rows)
+        try:
+            waits = "select count(*) from pg_locks where not granted and relation = 'tailrace.worker'::regclass"
+            eventually(lambda: Rows(third).value(waits), what="the statistics to be counting")
+            third.execute("select tailrace.hold_queue('q')")
+        finally:
+            other.conn.rollback()
+        assert counting.result(10)["queues"] == 1
 
 
 def test_a_queue_that_somebody_is_just_making_is_not_waited_for(rows: Rows, other: Rows) -> None:
