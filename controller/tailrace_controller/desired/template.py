@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tailrace.errors import InvalidOption
 from tailrace.names.annotations import Annotation
-from tailrace.names.labels import Label, selector
+from tailrace.names.labels import selector
 from tailrace.queue_spec import JobQueue, worker_container
 from tailrace_controller.desired.children import Context, child_labels
 from tailrace_controller.desired.overlay import TemplateInvalid, merged
@@ -49,20 +49,30 @@ def pod_template(resource: JobQueue, *, context: Context) -> dict[str, Any]:
         context: With the fingerprint of the environment.
 
     Raises:
-        TemplateInvalid: The template cannot be merged; the error names the path.
-        InvalidOption: There is no container worker, or another field that a worker needs is wrong.
+        TemplateInvalid: The template has no container worker or cannot be merged; the error names the path.
+        InvalidOption: Another field that a worker needs is missing or wrong.
     """
     given = resource.spec.template
     if given is None:
         raise InvalidOption("is missing", field=_PATH, hint="give the pods' template with a container named worker")
-    worker_container(resource)  # says what is wrong with it
+    try:
+        worker_container(resource)
+    except InvalidOption as problem:
+        raise TemplateInvalid(str(problem), field=problem.field) from None
     _check_metadata(given.metadata)
-    template = merged({"metadata": {}, "spec": _defaults(resource)}, {"metadata": given.metadata, "spec": given.spec}, path=_PATH)
+    template = merged(_defaults(resource), {"metadata": given.metadata, "spec": given.spec}, path=_PATH)
     _insist(template, resource, context)
     return template
 
 
 def _defaults(resource: JobQueue) -> dict[str, Any]:
+    return {
+        "metadata": {"annotations": {str(Annotation.DEFAULT_CONTAINER): CONTAINER}},
+        "spec": _default_spec(resource),
+    }
+
+
+def _default_spec(resource: JobQueue) -> dict[str, Any]:
     return {
         "automountServiceAccountToken": False,
         "securityContext": {
@@ -91,8 +101,7 @@ def _insist(template: dict[str, Any], resource: JobQueue, context: Context) -> N
     """Put in what is ours whatever the author says."""
     metadata, spec = template["metadata"], template["spec"]
     metadata["labels"] = {**_strings(metadata.get("labels"), "labels"), **child_labels(resource)}
-    annotations = {**_strings(metadata.get("annotations"), "annotations"), **_annotations(resource, context)}
-    metadata["annotations"] = annotations
+    metadata["annotations"] = {**_strings(metadata.get("annotations"), "annotations"), **_annotations(resource, context)}
     spec["terminationGracePeriodSeconds"] = grace_seconds(resource)
     spec["restartPolicy"] = "Always"
     spec["tolerations"] = _tolerations(spec.get("tolerations"))
@@ -103,7 +112,7 @@ def _insist(template: dict[str, Any], resource: JobQueue, context: Context) -> N
 
 
 def _annotations(resource: JobQueue, context: Context) -> dict[str, str]:
-    ours = {str(Annotation.DEFAULT_CONTAINER): CONTAINER}
+    ours: dict[str, str] = {}
     restarted = resource.metadata.annotations.get(Annotation.RESTARTED_AT)
     if restarted is not None:
         ours[str(Annotation.RESTARTED_AT)] = restarted
@@ -114,10 +123,13 @@ def _annotations(resource: JobQueue, context: Context) -> dict[str, str]:
 
 def _tolerations(given: Any) -> list[Any]:
     """A lost node is left after seconds, not after the five minutes that the API server would put in."""
+    if given is not None and not isinstance(given, list):
+        raise TemplateInvalid("must be a list", field=f"{_PATH}.spec.tolerations", hint="correct it")
     found: list[Any] = list(given or [])
-    told = {item.get("key") for item in found if isinstance(item, Mapping)}
-    if any(isinstance(item, Mapping) and item.get("operator") == "Exists" and not item.get("key") for item in found):
-        return found
+    objects = [item for item in found if isinstance(item, Mapping)]
+    told = {item.get("key") for item in objects}
+    if any(item.get("operator") == "Exists" and not item.get("key") for item in objects):
+        return found  # every taint, for ever: that is said on purpose
     return found + [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
         for key in _LOST_NODE
@@ -161,6 +173,4 @@ def _strings(given: Any, field: str) -> dict[str, str]:
     for name, value in given.items():
         if not isinstance(value, str):
             raise TemplateInvalid(f"must be a string, not {value!r}", field=f"{path}.{name}", hint="put it in quotes")
-        if name.startswith("tailrace.dev/") and name != Label.QUEUE:
-            raise TemplateInvalid("is a name of the controller's", field=f"{path}.{name}", hint="remove it")
     return dict(given)

@@ -76,7 +76,6 @@ def _environment(given: list[Any], resource: JobQueue) -> list[dict[str, Any]]:
     ours: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in sorted(worker_environment(resource).items())]
     ours += [
         {"name": "TAILRACE_DATABASE_URL_FILE", "value": f"{_DATABASE_PATH}/{database.secret_ref.key}"},
-        {"name": "TAILRACE_CONTAINER", "value": CONTAINER},
         {"name": "TAILRACE_METRICS_PORT", "value": str(METRICS_PORT)},
         _from_pod("TAILRACE_NAMESPACE", "metadata.namespace"),
         _from_pod("TAILRACE_POD_NAME", "metadata.name"),
