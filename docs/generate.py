@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from docs import jobqueue
 from docs.sources import ROOT, first_sentence, functions, members, relations, tree, views
 from tailrace import errors
 from tailrace.db.refusals import SQLSTATES
@@ -48,7 +49,14 @@ _ERRORS_HEAD = (
     "All are `TailraceError`. They have `.field`, `.hint` and `.retryable`: whether the same call may succeed later. "
     "The SQLSTATE is what the SQL functions raise.\n\n"
 )
-_PACKAGES = ("core/tailrace", "worker/tailrace_worker", "controller/tailrace_controller", "cli/tailrace_cli", "examples/webhooks", "bench")
+_PACKAGES = (
+    "core/tailrace",
+    "worker/tailrace_worker",
+    "controller/tailrace_controller",
+    "cli/tailrace_cli",
+    "examples/webhooks",
+    "bench",
+)
 
 
 def settings_page() -> str:
@@ -135,6 +143,11 @@ def errors_page() -> str:
     )
 
 
+def jobqueue_page() -> str:
+    """Return the page of the custom resource, from its definition."""
+    return jobqueue.page(note=_NOTE, table=_table)
+
+
 def architecture_page() -> str:
     """Return the page of the architecture with its tree made anew; the rest of it is written by hand."""
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -158,6 +171,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/events.md": events_page,
     "docs/reference/errors.md": errors_page,
+    "docs/reference/jobqueue.md": jobqueue_page,
     "docs/architecture.md": architecture_page,
 }
 """Each page with what makes it."""
