@@ -24,9 +24,9 @@ SAMPLES: Final = ROOT / "crds" / "samples"
 Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
 _HEAD = (
-    "`kubectl explain jobqueue.spec` says the same on a cluster. A field without a default may be left out, unless it is required, "
-    "and its absence means something. Samples: those in `crds/samples/` are stored as they are, each of `crds/samples/invalid/` is "
-    "refused with the message in its first line.\n\n"
+    "`kubectl explain jobqueue.spec` says the same on a cluster. A field without a default may be left out, unless it is "
+    "required, and its absence means something. Samples: those in `crds/samples/` are stored as they are, each of "
+    "`crds/samples/invalid/` is refused with the message in its first line.\n\n"
     "Only `database`, `worker` without `worker.lease`, and `template` change pods and so roll the workers. All else reaches the "
     "queue's row in the database or the controller, and takes effect without a restart.\n"
 )
@@ -125,10 +125,10 @@ def page(*, note: str, table: Table) -> str:
     parts.append(table(("where", "message"), [(f"`{path or 'JobQueue'}`", message) for path, message in rules(root)]))
     parts += ["\n## Columns\n\n", _COLUMNS_HEAD]
     columns = [
-        (column["name"].upper(), "wide" if column.get("priority") else "", f"`{column['jsonPath']}`", column["description"])
+        (column["name"].upper(), "wide" if column.get("priority") else "always", f"`{column['jsonPath']}`", column["description"])
         for column in version()["additionalPrinterColumns"]
     ]
-    parts.append(table(("column", "", "from", "meaning"), columns))
+    parts.append(table(("column", "shown", "from", "meaning"), columns))
     parts += _sections(status, table)
     return "".join(parts)
 
@@ -166,6 +166,8 @@ def _bounds(node: Node) -> str:
     if "minimum" in found:
         numbers = f"{found['minimum']} to {found['maximum']}"
         return f"{numbers}, or 0% to 100%" if found.get("x-kubernetes-int-or-string") else numbers
+    if found.get("format") == "date-time":
+        return "RFC 3339"
     for word, unit in (("Length", "characters"), ("Items", "entries"), ("Properties", "entries")):
         if f"max{word}" in found:
             return f"{found.get(f'min{word}', 0)} to {found[f'max{word}']} {unit}"
