@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Final
+from typing import ClassVar, Final
+
+from tailrace.names.conditions import Reason
 
 __all__ = [
     "LONGEST_SECONDS",
+    "AuthenticationFailed",
     "CompletionNotCommitted",
     "Conflict",
+    "DatabaseChanged",
+    "DatabaseNotFound",
     "DatabaseUnavailable",
+    "InvalidDSN",
     "InvalidOption",
     "InvalidPayload",
     "LeaseLost",
+    "MigrationFailed",
+    "MigrationPending",
     "NoRetry",
     "NotFound",
+    "PrivilegeMissing",
     "RetryAfter",
+    "SchemaMissing",
     "SchemaTooNew",
     "SchemaTooOld",
     "Snooze",
@@ -41,9 +51,11 @@ class TailraceError(Exception):
         field: The argument, option or column that is at fault, or None.
         hint: What to do about it, or None.
         retryable: Whether the same call may succeed later with nothing changed.
+        reason: What the condition of a JobQueue says of it, or None where none does.
     """
 
     retryable: bool = False
+    reason: ClassVar[Reason | None] = None
 
     def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
         """Say what is wrong.
@@ -97,16 +109,70 @@ class SchemaTooOld(TailraceError):
     """The database lacks migrations that this release needs."""
 
     retryable = True
+    reason = Reason.SCHEMA_TOO_OLD
+
+
+class SchemaMissing(SchemaTooOld):
+    """The database has no tables of Tailrace in this schema."""
+
+    reason = Reason.SCHEMA_MISSING
 
 
 class SchemaTooNew(TailraceError):
     """The database has been migrated beyond what this release can work with."""
+
+    reason = Reason.SCHEMA_TOO_NEW
+
+
+class MigrationPending(TailraceError):
+    """The schema can be worked with and lacks migrations that somebody has to apply."""
+
+    retryable = True
+    reason = Reason.MIGRATION_PENDING
+
+
+class MigrationFailed(TailraceError):
+    """A migration was tried and failed; nothing of it was kept."""
+
+    retryable = True
+    reason = Reason.MIGRATION_FAILED
+
+
+class PrivilegeMissing(TailraceError):
+    """The user of the connection lacks a right in the database."""
+
+    reason = Reason.PRIVILEGE_MISSING
+
+
+class InvalidDSN(InvalidOption):
+    """A connection string is none, or has a keyword, value or host that is not allowed where it stands."""
+
+    reason = Reason.INVALID_DSN
+
+
+class DatabaseChanged(TailraceError):
+    """A connection string leads to another database than before."""
+
+    reason = Reason.DATABASE_CHANGED
 
 
 class DatabaseUnavailable(TailraceError, ConnectionError):
     """The database cannot be reached, or the connection broke."""
 
     retryable = True
+    reason = Reason.DATABASE_UNAVAILABLE
+
+
+class AuthenticationFailed(DatabaseUnavailable):
+    """The server refuses the user or the password."""
+
+    reason = Reason.AUTHENTICATION_FAILED
+
+
+class DatabaseNotFound(DatabaseUnavailable):
+    """The server answers and has no such database."""
+
+    reason = Reason.DATABASE_NOT_FOUND
 
 
 class NoRetry(Exception):

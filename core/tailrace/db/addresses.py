@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -15,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tailrace.errors import InvalidOption
 
-__all__ = ["complete", "parse", "shown"]
+__all__ = ["beside", "complete", "parse", "shown"]
 
 # Ours unless the connection string or libpq's environment says otherwise: (parameter, variable, value).
 _DEFAULTS: Final = (
@@ -54,6 +55,21 @@ def parse(url: str) -> dict[str, str]:
         ) from None
 
 
+def beside(parameters: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the parameters with a root certificate that is a bare file name looked for beside the connection string.
+
+    A Secret is mounted as a folder: its connection string can name the certificate by the Secret's own key.
+
+    Args:
+        parameters: What the file says.
+        folder: Where the file is.
+    """
+    name = parameters.get("sslrootcert", "")
+    if not name or Path(name).name != name or not (folder / name).is_file():
+        return dict(parameters)
+    return {**parameters, "sslrootcert": str(folder / name)}
+
+
 def complete(
     parameters: Mapping[str, str], *, application_name: str, options: Mapping[str, str] | None, session: bool = True
 ) -> str:
@@ -90,7 +106,11 @@ def shown(parameters: Mapping[str, str]) -> str:
     if len(ports) < len(hosts):
         ports = ports * len(hosts)
     name = parameters.get("dbname") or os.environ.get("PGDATABASE") or parameters.get("user") or os.environ.get("PGUSER") or ""
-    return ",".join(f"{host}:{port or '5432'}" for host, port in zip(hosts, ports, strict=False)) + "/" + name
+    return ",".join(f"{_bracketed(host)}:{port or '5432'}" for host, port in zip(hosts, ports, strict=False)) + "/" + name
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _escaped(value: str) -> str:

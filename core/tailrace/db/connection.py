@@ -82,6 +82,14 @@ class Database:
         return f"Database(schema={self.schema!r})"
 
     # ---- where -------------------------------------------------------------------------------------------------------
+    def use(self, url: SecretStr) -> None:
+        """Take another connection string from the next connect on, as after a rotation of the password.
+
+        Args:
+            url: It leads to the same database.
+        """
+        self._url = url
+
     def conninfo(self, *, direct: bool = False) -> str:
         """Return the connection string as it was given, with its secret.
 
@@ -111,8 +119,11 @@ class Database:
             return "(address unreadable)"
 
     def _complete(self, *, direct: bool, role: str, options: Mapping[str, str] | None, session: bool) -> str:
+        parameters = addresses.parse(self.conninfo(direct=direct))
+        if self._url_file is not None and not (direct and self.knows_direct):
+            parameters = addresses.beside(parameters, self._url_file.parent)
         return addresses.complete(
-            addresses.parse(self.conninfo(direct=direct)),
+            parameters,
             application_name=f"{self.application_name} {role}",
             options=options,
             session=session,

@@ -23,7 +23,7 @@ from tailrace.db.pooled import is_pooled
 from tailrace.db.refusals import translate
 from tailrace.db.statements import Blocks, Statement, run
 from tailrace.db.versions import REQUIRED, Applied, acheck, applied_migrations, check, find_table_statement, schema_version
-from tailrace.errors import Conflict, DatabaseUnavailable, InvalidOption, TailraceError
+from tailrace.errors import Conflict, DatabaseUnavailable, InvalidOption, PrivilegeMissing, TailraceError
 from tailrace.names.events import Event
 
 __all__ = ["REQUIRED", "Applied", "acheck", "check", "migrate", "pending", "printed", "schema_version"]
@@ -139,7 +139,7 @@ def _prepare(conn: Connection, place: Database) -> None:
                 conn.execute(_create_schema(place.schema))
             conn.execute(place.blocks["migrate.create_table"], {})
     except psycopg.errors.InsufficientPrivilege as exc:
-        raise TailraceError(
+        raise PrivilegeMissing(
             f"migration: {exc.diag.message_primary}",
             hint=f"Migrate as the owner of the database, or let its owner run: create schema {place.quoted} authorization …",
         ) from exc
@@ -187,23 +187,31 @@ def _apply_concurrently(conn: Connection, place: Database, step: Migration) -> A
 
 
 def _record(conn: Connection, place: Database, step: Migration) -> Applied:
-    values = {"version": step.version, "name": step.name, "checksum": step.checksum, "min_worker": step.min_worker}
-    row = conn.execute(place.blocks["migrate.record"], values).fetchone()
+    row = conn.execute(place.blocks["migrate.record"], _recorded(step)).fetchone()
     if row is None:
         raise TailraceError(f"migration {step.label}: its row was not returned", hint="Look for a trigger on table migration")
     return Applied(*row)
+
+
+def _recorded(step: Migration) -> dict[str, object]:
+    """The columns of its row in table migration."""
+    return {
+        "version": step.version,
+        "name": step.name,
+        "checksum": step.checksum,
+        "min_worker": step.min_worker,
+        "min_controller": step.min_controller,
+    }
 
 
 def _failed(exc: psycopg.Error, place: Database, step: Migration) -> BaseException:
     better = translate(exc, address=place.address)
     if isinstance(better, DatabaseUnavailable):
         return better
-    return TailraceError(
-        f"migration {step.label}: {exc.diag.message_primary or exc}",
-        hint="Nothing of this step was kept; migrate as the owner of the schema"
-        if exc.sqlstate == "42501"
-        else "Nothing of this step was kept",
-    )
+    said = f"migration {step.label}: {exc.diag.message_primary or exc}"
+    if exc.sqlstate == "42501":
+        return PrivilegeMissing(said, hint="Nothing of this step was kept; migrate as the owner of the schema")
+    return TailraceError(said, hint="Nothing of this step was kept")
 
 
 def _fields(event: Event, place: Database, step: Migration, attempt: int) -> dict[str, object]:
@@ -216,8 +224,11 @@ def _create_schema(schema: str) -> sql.Composed:
 
 
 def _printed_step(step: Migration, schema: str) -> str:
-    record = sql.SQL("insert into {} (version, name, checksum, min_worker) values ({}, {}, {}, {});").format(
-        sql.Identifier(schema, "migration"), *(sql.Literal(v) for v in (step.version, step.name, step.checksum, step.min_worker))
+    values = _recorded(step)
+    record = sql.SQL("insert into {} ({}) values ({});").format(
+        sql.Identifier(schema, "migration"),
+        sql.SQL(", ").join(sql.Identifier(name) for name in values),
+        sql.SQL(", ").join(sql.Literal(value) for value in values.values()),
     )
     text = f"-- {step.label}\n{step.rendered(schema).rstrip()}\n\n{record.as_string(None)}"
     return text if step.is_concurrent else f"begin;\n{text}\ncommit;"

@@ -21,6 +21,7 @@ __all__ = ["MIGRATIONS", "Migration", "load"]
 _FILE: Final = re.compile(r"(\d{4})_(\w+)\.sql")
 _CONCURRENTLY: Final = re.compile(r"^-- concurrently[ \t]*$", re.MULTILINE)
 _MIN_WORKER: Final = re.compile(r"^-- min_worker: (\d+(?:\.\d+)*)[ \t]*$", re.MULTILINE)
+_MIN_CONTROLLER: Final = re.compile(r"^-- min_controller: (\d+(?:\.\d+)*)[ \t]*$", re.MULTILINE)
 _REPAIRS: Final = re.compile(r"^-- repairs: (\w+) by (\w+)[ \t]*$", re.MULTILINE)
 _UNIQUE: Final = re.compile(
     r"create\s+unique\s+index\s+(?:concurrently\s+)?(?:if\s+not\s+exists\s+)?(\w+)\s+on\s+tailrace\.(\w+)", re.IGNORECASE
@@ -57,6 +58,12 @@ class Migration:
     def min_worker(self) -> str | None:
         """The oldest worker that can live with this step, from the header `-- min_worker: 1.2`; None if any can."""
         match = _MIN_WORKER.search(self.text)
+        return None if match is None else match[1]
+
+    @cached_property
+    def min_controller(self) -> str | None:
+        """The oldest controller that can live with this step, from the header `-- min_controller: 1.2`; None if any can."""
+        match = _MIN_CONTROLLER.search(self.text)
         return None if match is None else match[1]
 
     @cached_property

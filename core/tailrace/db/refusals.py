@@ -6,6 +6,7 @@ The tables refuse bad rows by constraint name and the SQL functions by SQLSTATE,
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -13,12 +14,15 @@ from typing import Final, Self
 import psycopg
 
 from tailrace.errors import (
+    AuthenticationFailed,
     Conflict,
+    DatabaseNotFound,
     DatabaseUnavailable,
     InvalidOption,
     InvalidPayload,
     LeaseLost,
     NotFound,
+    PrivilegeMissing,
     SchemaTooOld,
     TailraceError,
 )
@@ -76,6 +80,15 @@ _GRANT: Final = "Grant one of Tailrace's roles to the user of this connection; `
 # A whole class of SQLSTATE: 08 the connection, 53 the server has no room, 57P the server goes or comes.
 _UNAVAILABLE_CLASSES: Final = ("08", "53", "57P")
 _UNAVAILABLE: Final = frozenset({"25006", "3D000", "28000", "28P01"})
+# A refused connection has no SQLSTATE, only the server's words; in another language it counts as unavailable.
+_AUTHENTICATION_STATES: Final = frozenset({"28000", "28P01"})
+_AUTHENTICATION: Final = re.compile(
+    r"password authentication failed|no pg_hba\.conf entry|authentication failed|no password supplied"
+    r'|role "(?:[^"]|"")*" (?:does not exist|is not permitted to log in)'
+)
+_NOT_FOUND: Final = re.compile(r'database "(?:[^"]|"")*" does not exist')
+_NO_CONNECT: Final = "permission denied for database"
+_USER: Final = re.compile(r'\b(user|role) "(?:[^"]|"")*"')
 _NO_SUCH_OBJECT: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 _BAD_TEXT: Final = frozenset({"22021", "22P05"})
 _BAD_VALUE: Final = frozenset({"22003", "22007", "22008", "22023"})
@@ -115,8 +128,21 @@ def _without_state(exc: psycopg.Error, address: str) -> BaseException:
 
 def _unavailable(exc: psycopg.Error, address: str) -> TailraceError:
     lines = str(exc).strip().splitlines()
-    reason = exc.diag.message_primary or (lines[0].removeprefix("connection failed: ") if lines else type(exc).__name__)
-    return DatabaseUnavailable(f"database {address}: {reason}", hint="Check that it runs and that address and secret are right")
+    said = exc.diag.message_primary or (lines[0].removeprefix("connection failed: ") if lines else type(exc).__name__)
+    if exc.sqlstate in _AUTHENTICATION_STATES or (exc.sqlstate is None and _AUTHENTICATION.search(said)):
+        return AuthenticationFailed(
+            f"database {address}: {_USER.sub(_nameless, said)}",
+            hint="Correct user and password in the connection string, or let the server accept them",
+        )
+    if exc.sqlstate == "3D000" or (exc.sqlstate is None and _NOT_FOUND.search(said)):
+        return DatabaseNotFound(f"database {address}: {said}", hint="Correct the name of the database, or create it")
+    if exc.sqlstate is None and _NO_CONNECT in said:
+        return PrivilegeMissing(f"database {address}: {said}", hint="Grant connect on the database to the user")
+    return DatabaseUnavailable(f"database {address}: {said}", hint="Check that it runs and that address and secret are right")
+
+
+def _nameless(found: re.Match[str]) -> str:
+    return f"the {found[1]}"
 
 
 def _by_function(exc: psycopg.Error, error: type[TailraceError]) -> TailraceError:
@@ -136,7 +162,7 @@ def _by_state(exc: psycopg.Error, state: str, address: str) -> BaseException:
     if state in _NO_SUCH_OBJECT:
         return SchemaTooOld(f"database {address}: {message}", hint=_MIGRATE)
     if state == "42501":
-        return TailraceError(f"database {address}: {message}", hint=_GRANT)
+        return PrivilegeMissing(f"database {address}: {message}", hint=_GRANT)
     if state in _BAD_TEXT:
         return InvalidPayload("holds a character that PostgreSQL cannot keep, such as NUL", field="payload", hint="Remove it")
     if state == "22P02" and "json" in message:

@@ -1,7 +1,8 @@
 """Does this release fit the schema? Asked by workers and the command line before they work, and after each reconnect.
 
-The schema must have every migration of this release; a newer schema is fine until one of its steps names a newer worker
-as the oldest that can live with it. `migrate` writes the bookkeeping table that is read here.
+The schema must have every migration of this release but those that wait for older workers to go; a newer schema is fine
+until one of its steps names a newer worker as the oldest that can live with it. `migrate` writes the bookkeeping table that
+is read here, `skew` asks the same for a controller.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 from tailrace.db.connection import AsyncConnection, Connection, Database
 from tailrace.db.migration_files import MIGRATIONS
 from tailrace.db.statements import Blocks, Statement, arun, run
-from tailrace.errors import SchemaTooNew, SchemaTooOld
+from tailrace.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 
 __all__ = [
     "RELEASE",
@@ -29,6 +30,8 @@ __all__ = [
     "check",
     "find_table_statement",
     "judge",
+    "migrate_command",
+    "order",
     "schema_version",
 ]
 
@@ -49,6 +52,7 @@ class Applied:
         checksum: SHA-256 of the file that was applied.
         applied_at: When, by the database's clock.
         min_worker: The oldest worker that can live with it; None if any can.
+        min_controller: The oldest controller that can live with it; None if any can.
     """
 
     version: int
@@ -56,6 +60,7 @@ class Applied:
     checksum: str
     applied_at: datetime
     min_worker: str | None
+    min_controller: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,14 +159,14 @@ def judge(applied: Sequence[Applied], database: Database, *, release: str = RELE
         SchemaTooNew: A step needs newer workers.
     """
     where = f"schema {database.schema} of {database.address}"
-    command = "tailrace migrate" if database.schema == "tailrace" else f"tailrace migrate --schema '{database.schema}'"
+    command = migrate_command(database.schema)
     if not applied:
-        raise SchemaTooOld(f"{where} has no Tailrace tables", hint=f"Run: {command}")
+        raise SchemaMissing(f"{where} has no Tailrace tables", hint=f"Run: {command}")
     newest = max(one.version for one in applied)
-    if {step.version for step in MIGRATIONS} - {one.version for one in applied}:
+    if {step.version for step in MIGRATIONS if step.min_worker is None} - {one.version for one in applied}:
         raise SchemaTooOld(f"{where} is at version {newest}, this release needs {REQUIRED}", hint=f"Run: {command}")
     for one in applied:
-        if one.min_worker is not None and _order(one.min_worker) > _order(release):
+        if one.min_worker is not None and order(one.min_worker) > order(release):
             raise SchemaTooNew(
                 f"{where} is at version {newest}, which needs Tailrace {one.min_worker}; this is {release}",
                 hint=f"Deploy Tailrace {one.min_worker} or newer",
@@ -169,5 +174,19 @@ def judge(applied: Sequence[Applied], database: Database, *, release: str = RELE
     return newest
 
 
-def _order(version: str) -> tuple[int, ...]:
+def migrate_command(schema: str) -> str:
+    """Return the command that migrates a schema.
+
+    Args:
+        schema: Its bare name.
+    """
+    return "tailrace migrate" if schema == "tailrace" else f"tailrace migrate --schema '{schema}'"
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return a release's number in a form that can be compared.
+
+    Args:
+        version: Such as 1.10.2.
+    """
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -174,6 +174,7 @@ create table tailrace.queue (
   held_until     timestamptz,
   owner          jsonb,
   generation     bigint,
+  orphaned_at    timestamptz,
   managed_by     text check (managed_by in ('controller', 'cli')),
   limits         bigint not null default 0,
   limits_sure    boolean not null default true,

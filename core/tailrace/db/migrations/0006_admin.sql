@@ -256,44 +256,72 @@ begin
   return v_until > clock_timestamp();
 end $$;
 
+-- Check the settings of a queue, make its row if there is none, and lock it.
+create function tailrace.lock_queue_v1(queue text, settings jsonb) returns tailrace.queue
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_row tailrace.queue;
+begin
+  perform tailrace.check_queue_name_v1(lock_queue_v1.queue);
+  if lock_queue_v1.settings is null or jsonb_typeof(lock_queue_v1.settings) <> 'object' then
+    perform tailrace.refuse_v1('TR002', 'settings', 'must be a JSON object', 'Send the spec of the JobQueue');
+  end if;
+  if coalesce(lock_queue_v1.settings ->> 'stopPolicy', 'None') not in ('None', 'Hold', 'HoldAndDrain') then
+    perform tailrace.refuse_v1('TR002', 'stopPolicy', 'must be None, Hold or HoldAndDrain', 'Correct the JobQueue');
+  end if;
+  insert into tailrace.queue (name) values (lock_queue_v1.queue) on conflict (name) do nothing;
+  select q.* into v_row from tailrace.queue q where q.name = lock_queue_v1.queue for no key update;
+  return v_row;
+end $$;
+
+-- Write the settings of a queue whose row the caller has locked and read.
+create function tailrace.write_queue_v1(was tailrace.queue, settings jsonb, managed_by text) returns text
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_held boolean := coalesce(write_queue_v1.settings ->> 'stopPolicy', 'None') <> 'None';
+begin
+  if write_queue_v1.settings ? 'schedules' then
+    perform tailrace.check_schedules_v1(was.name, write_queue_v1.settings -> 'schedules', was.settings -> 'schedules',
+                                        write_queue_v1.managed_by = 'cli');
+  end if;
+  if was.managed_by = write_queue_v1.managed_by and was.settings = write_queue_v1.settings and was.held = v_held then
+    return 'unchanged';
+  end if;
+  update tailrace.queue q set settings = write_queue_v1.settings, managed_by = write_queue_v1.managed_by, held = v_held
+    where q.name = was.name;
+  perform tailrace.sync_schedules_v1(was.name);
+  perform tailrace.audit_v1('apply', jsonb_build_object('queue', was.name, 'managed_by', write_queue_v1.managed_by), 1);
+  if was.held and not v_held then
+    perform pg_notify(tailrace.signal_channel_v1(), was.name);
+  end if;
+  return case when was.managed_by is null then 'created' else 'changed' end;
+end $$;
+
+-- For whoever has no resource. A queue that a resource owns is refused; one whose resource is gone is anybody's.
 create function tailrace.apply_queue(queue text, settings jsonb, managed_by text) returns text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_old  tailrace.queue;
-  v_held boolean := coalesce(apply_queue.settings ->> 'stopPolicy', 'None') <> 'None';
+  v_old tailrace.queue;
 begin
-  perform tailrace.check_queue_name_v1(apply_queue.queue);
   if apply_queue.managed_by is null or apply_queue.managed_by not in ('controller', 'cli') then
+    perform tailrace.check_queue_name_v1(apply_queue.queue);
     perform tailrace.refuse_v1('TR002', 'managed_by', 'must be controller or cli', 'Say who manages the queue');
   end if;
-  if apply_queue.settings is null or jsonb_typeof(apply_queue.settings) <> 'object' then
-    perform tailrace.refuse_v1('TR002', 'settings', 'must be a JSON object', 'Send the spec of the JobQueue');
-  end if;
-  if coalesce(apply_queue.settings ->> 'stopPolicy', 'None') not in ('None', 'Hold', 'HoldAndDrain') then
-    perform tailrace.refuse_v1('TR002', 'stopPolicy', 'must be None, Hold or HoldAndDrain', 'Correct the JobQueue');
-  end if;
-  insert into tailrace.queue (name) values (apply_queue.queue) on conflict (name) do nothing;
-  select q.* into v_old from tailrace.queue q where q.name = apply_queue.queue for no key update;
-  if v_old.managed_by = 'controller' and apply_queue.managed_by = 'cli' then
+  v_old := tailrace.lock_queue_v1(apply_queue.queue, apply_queue.settings);
+  if v_old.owner is not null and v_old.orphaned_at is null then
+    perform tailrace.refuse_v1('TR004', 'queue', format('%s is managed by a controller for JobQueue %s/%s', apply_queue.queue,
+                                                        v_old.owner ->> 'namespace', v_old.owner ->> 'name'),
+                               'Change that resource instead');
+  elsif v_old.owner is not null then
+    update tailrace.queue q set owner = null, generation = null, orphaned_at = null where q.name = apply_queue.queue;
+  elsif v_old.managed_by = 'controller' and apply_queue.managed_by = 'cli' then
     perform tailrace.refuse_v1('TR004', 'queue', format('%s is managed by a controller', apply_queue.queue),
                                'Change its JobQueue resource instead');
   end if;
-  if apply_queue.settings ? 'schedules' then
-    perform tailrace.check_schedules_v1(apply_queue.queue, apply_queue.settings -> 'schedules', v_old.settings -> 'schedules',
-                                        apply_queue.managed_by = 'cli');
-  end if;
-  if v_old.managed_by = apply_queue.managed_by and v_old.settings = apply_queue.settings and v_old.held = v_held then
-    return 'unchanged';
-  end if;
-  update tailrace.queue q set settings = apply_queue.settings, managed_by = apply_queue.managed_by, held = v_held
-    where q.name = apply_queue.queue;
-  perform tailrace.sync_schedules_v1(apply_queue.queue);
-  perform tailrace.audit_v1('apply', jsonb_build_object('queue', apply_queue.queue, 'managed_by', apply_queue.managed_by), 1);
-  if v_old.held and not v_held then
-    perform pg_notify(tailrace.signal_channel_v1(), apply_queue.queue);
-  end if;
-  return case when v_old.managed_by is null then 'created' else 'changed' end;
+  return tailrace.write_queue_v1(v_old, apply_queue.settings, apply_queue.managed_by);
 end $$;
 
 create function tailrace.purge_queue(queue text, force boolean default false, max_jobs bigint default null) returns bigint

@@ -108,7 +108,7 @@ comment on column tailrace.leases.remaining is 'seconds until it expires, negati
 create view tailrace.queues as
   select n.queue, coalesce(q.held, false) or coalesce(q.held_until > statement_timestamp(), false) as held,
          coalesce(q.held, false) as held_by_policy, case when q.held_until > statement_timestamp() then q.held_until end as held_until,
-         q.managed_by, coalesce(q.settings, '{}') as settings, q.owner, q.generation,
+         q.managed_by, coalesce(q.settings, '{}') as settings, q.owner, q.generation, q.orphaned_at,
          (select count(*) from tailrace.worker w where w.until > statement_timestamp() and n.queue = any (w.queues)) as workers,
          q.reading, q.read_at
   from (select q.name from tailrace.queue q union all select u.name from tailrace.queue_names_v1() u) n(queue)
@@ -211,8 +211,9 @@ comment on column tailrace.queue.held is 'its stopPolicy holds it';
 comment on column tailrace.queue.held_until is 'somebody holds it until then; the year 9999 = without an end';
 comment on column tailrace.queue.limits is 'the version of its limits and rates; a claim that knows another takes nothing';
 comment on column tailrace.queue.limits_sure is 'false from the moment a limit is new or lower until all that runs is counted';
-comment on column tailrace.queue.owner is 'the resource that owns it';
-comment on column tailrace.queue.generation is 'the generation of that resource';
+comment on column tailrace.queue.owner is 'the JobQueue resource that writes its settings: cluster, uid, namespace, name';
+comment on column tailrace.queue.generation is 'the generation of that resource that was written last';
+comment on column tailrace.queue.orphaned_at is 'since when that resource is gone; the first that is applied then has the queue';
 comment on column tailrace.queue.managed_by is 'controller or cli';
 comment on column tailrace.queue.reading is 'the last reading of its statistics: counts, ages, arrivals and run_seconds, demand in workers';
 comment on column tailrace.queue.read_at is 'when that was taken';

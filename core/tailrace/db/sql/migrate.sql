@@ -33,15 +33,15 @@ create table tailrace.migration (
 -- purpose: the migrations that have been committed
 -- locks: none
 -- index: migration_pkey
-select version, name, checksum, applied_at, min_worker from tailrace.migration order by version;
+select version, name, checksum, applied_at, min_worker, min_controller from tailrace.migration order by version;
 
 -- name: record
 -- purpose: note a migration in its own transaction
 -- locks: the new row
 -- index: migration_pkey
-insert into tailrace.migration (version, name, checksum, min_worker)
-values (%(version)s, %(name)s, %(checksum)s, %(min_worker)s)
-returning version, name, checksum, applied_at, min_worker;
+insert into tailrace.migration (version, name, checksum, min_worker, min_controller)
+values (%(version)s, %(name)s, %(checksum)s, %(min_worker)s, %(min_controller)s)
+returning version, name, checksum, applied_at, min_worker, min_controller;
 
 -- name: invalid_index
 -- purpose: what an interrupted CREATE INDEX CONCURRENTLY left behind

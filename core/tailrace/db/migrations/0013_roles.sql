@@ -1,4 +1,4 @@
--- Tailrace 0012: roles and their rights. The last step: it grants on what exists when it runs.
+-- Tailrace 0013: roles and their rights. The last step: it grants on what exists when it runs.
 --
 -- Roles belong to the whole server, so they have the same names for every schema; a role that exists already is used as
 -- it is. Where the migrating user may not create roles, this step says so and goes on: `tailrace doctor` prints what is
@@ -18,6 +18,7 @@ declare
   v_name     text := (select n.nspname from pg_namespace n where n.oid = v_schema);
   v_enqueue  text[] := '{enqueue,enqueue_many,enqueue_batch_v1,complete_v1,job_result}';
   v_upkeep   text[] := '{retain_v1,auto_requeue_v1,history_v1}';
+  v_own      text[] := '{settle_queue_v1,orphan_queue_v1}';   -- a controller may have no more than the worker's rights
   v_look     text[] := '{queue_stats,dead_letter_stats,job_result}';
   v_change   text[] := '{cancel,cancel_by_key,run_now,reschedule,update_job,hold_queue,resume_queue,apply_queue,purge_queue}'::text[]
     || '{requeue_dead_letter,delete_dead_letter,resolve_dead_letter,note_dead_letter,add_dead_letter,change_dead_letters_v1}'::text[]
@@ -34,8 +35,8 @@ begin
   from pg_proc p
   cross join lateral (values
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
-    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || '{stop_overlapped_v1,queue_stats}') or not p.prosecdef),   -- the statistics ask it
-    ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
+    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || v_own || '{stop_overlapped_v1,queue_stats}') or not p.prosecdef),   -- the statistics ask it
+    ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_own || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_reader', p.proname = any (v_look || v_find || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
   order by r.r, p.proname, 2;
