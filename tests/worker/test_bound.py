@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tailrace import App, Call, JobContext, RetryPolicy
-from tailrace_worker.bound import DEFAULT_TIMEOUT_SECONDS, BoundTask, Histogram, policy_from
+from tailrace.histogram import Histogram
+from tailrace_worker.bound import DEFAULT_TIMEOUT_SECONDS, BoundTask, policy_from
 
 
 def bound(settings: dict[str, Any] | None = None, **options: Any) -> BoundTask:

@@ -9,8 +9,9 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from tailrace import App
+from tailrace.histogram import Histogram
 from tailrace.names import metrics as names
-from tailrace_worker.bound import BoundTask, Histogram
+from tailrace_worker.bound import BoundTask
 from tailrace_worker.metrics import State, registry
 from tests.engine.aged_letters import letter
 from tests.engine.rows import Rows

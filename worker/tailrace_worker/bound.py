@@ -7,10 +7,10 @@ pays for a label look-up (2 us each with bound children of the metrics library).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tailrace.histogram import Histogram
 from tailrace.hooks import Middleware
 from tailrace.policy import RetryPolicy
 from tailrace.task import Task
@@ -19,32 +19,6 @@ DURATION_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.
 WAIT_BOUNDS: Final = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ATTEMPT_BOUNDS: Final = (1, 2, 3, 5, 8, 13, 21)
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
-
-
-class Histogram:
-    """Counts per bucket and a sum; the last bucket is +Inf."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def observe_sorted(self, values: list[float]) -> None:
-        """Count many values that are in rising order."""
-        before = 0
-        for number, bound in enumerate(self.bounds):
-            upto = bisect_right(values, bound, before)
-            self.counts[number] += upto - before
-            before = upto
-        self.counts[-1] += len(values) - before
-        self.sum += sum(values)
 
 
 class BoundTask:

@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from tailrace.dead_counters import METRICS, MORE_LABELS, counted
+from tailrace.exposition import Board, Family
+from tailrace.histogram import Histogram
+from tailrace.maintenance.counts import RoutineCounts
 from tailrace.names import metrics as names
-from tailrace.names.metrics import Metric, priority_band
-from tailrace_worker.bound import BoundTask, Histogram
+from tailrace.names.metrics import priority_band
+from tailrace_worker.bound import BoundTask
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.operations import Operations
-from tailrace_worker.routine_counts import RoutineCounts
 from tailrace_worker.version import VERSION
 
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 MOST_TASKS = 100
+_MINE = tuple(metric for metric in names.ALL if metric is not names.JOBS_ENQUEUED)  # that one is the producers'
 
 
 @dataclass
@@ -57,47 +58,6 @@ class State:
     lag: float = 0.0
 
 
-class _Board:
-    """The samples of one scrape; what has the same labels adds up."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[Metric, tuple[str, ...]], float] = {}
-        self._histograms: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
-
-    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """Add to a counter or gauge."""
-        self._values[metric, labels] = self._values.get((metric, labels), 0) + value
-
-    def histogram(self, metric: Metric, labels: tuple[str, ...], value: Histogram) -> None:
-        """Add to a histogram."""
-        whole = self._histograms.setdefault((metric, labels), Histogram(value.bounds))
-        whole.sum += value.sum
-        for number, n in enumerate(value.counts):
-            whole.counts[number] += n
-
-    def families(self) -> Iterator[Family]:
-        """Every declared family, also without a sample; but the producer's, which is not of this registry."""
-        made = {m: _family(m) for m in names.ALL if m is not names.JOBS_ENQUEUED}
-        for (metric, labels), value in self._values.items():
-            made[metric].add_metric(list(labels), value)
-        for (metric, labels), histogram in self._histograms.items():
-            made[metric].add_metric(list(labels), _buckets(histogram), histogram.sum)
-        return iter(made.values())
-
-
-def _family(metric: Metric) -> Any:
-    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-    return kinds[metric.kind](metric.name.removesuffix("_total"), metric.help, labels=list(metric.labels))
-
-
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    total, buckets = 0, []
-    for bound, count in zip((*map(float, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((str(bound), float(total)))
-    return buckets
-
-
 class WorkerCollector(Collector):
     """Reads a worker's state."""
 
@@ -106,7 +66,7 @@ class WorkerCollector(Collector):
 
     def collect(self) -> Iterable[Family]:
         """The families of one scrape; every declared worker metric is there, also before its first event."""
-        board, state = _Board(), self.state
+        board, state = Board(), self.state
         for consumer in state.consumers:
             _queue(board, state, consumer)
             _tasks(board, state, consumer)
@@ -126,10 +86,10 @@ class WorkerCollector(Collector):
         _operations(board, state)
         board.add(names.EVENT_LOOP_LAG, (), state.lag)
         board.add(names.BUILD_INFO, (VERSION, platform.python_version()), 1)
-        return board.families()
+        return board.families(_MINE)
 
 
-def _routines(board: _Board, state: State) -> None:
+def _routines(board: Board, state: State) -> None:
     counts = state.routines
     for (routine, result), n in list(counts.runs.items()):
         board.add(names.MAINTENANCE_RUNS, (routine, result), n)
@@ -149,14 +109,14 @@ def _routines(board: _Board, state: State) -> None:
     board.add(names.ORPHANED_JOBS, (), counts.orphans)
 
 
-def _operations(board: _Board, state: State) -> None:
+def _operations(board: Board, state: State) -> None:
     for operations in state.operations:
         for (block, status), histogram in list(operations.seen.items()):
             board.add(names.DB_OPERATIONS, (block, status), sum(histogram.counts))
             board.histogram(names.DB_OPERATION_DURATION, (block, status), histogram)
 
 
-def _queue(board: _Board, state: State, consumer: Consumer) -> None:
+def _queue(board: Board, state: State, consumer: Consumer) -> None:
     labels = (state.namespace, consumer.queue)
     lanes = consumer.lanes
     busy = lanes.busy
@@ -181,7 +141,7 @@ def _queue(board: _Board, state: State, consumer: Consumer) -> None:
         board.add(names.STATS_TIMESTAMP, labels, reading["timestamp"])
 
 
-def _tasks(board: _Board, state: State, consumer: Consumer) -> None:
+def _tasks(board: Board, state: State, consumer: Consumer) -> None:
     for task, label in _labelled(consumer):
         labels = (state.namespace, consumer.queue, label)
         board.add(names.JOBS_CLAIMED, (*labels, "first"), task.first)

@@ -16,12 +16,12 @@ from typing import Any
 from tailrace import logs
 from tailrace.app import App
 from tailrace.errors import InvalidOption, TailraceError
+from tailrace.health import Health
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
 from tailrace_worker import drain, identity, takedown
 from tailrace_worker.clock import boot
 from tailrace_worker.farewell import last_words
-from tailrace_worker.health import Health
 from tailrace_worker.metrics import State, registry
 from tailrace_worker.parts import Parts
 from tailrace_worker.resources import resources_of
@@ -107,7 +107,7 @@ class Service:
         fields = {"event": Event.WORKER_STARTING, "worker_id": self.id, "queues": ",".join(self.parts.queues), "version": VERSION}
         log.info("worker starting", extra=fields)
         self._spawn(self._ticking(), "tick")
-        health = Health(registry=registry(self.state), live=self._live, ready=self._is_ready)
+        health = Health(metrics=registry(self.state), live=self._live, ready=self._is_ready)
         if self.settings.metrics_port is not None:
             health.start(self.settings.metrics_host, self.settings.metrics_port)
         try:

@@ -1,7 +1,7 @@
-"""What the maintenance routines of this process did, as plain numbers that metrics.py shows.
+"""What the maintenance routines of a process did, as plain numbers that its metrics show.
 
-Written by the threads that stand in for a missing runner (upkeep.py; each routine has one), read by whoever scrapes.
-Gauges of the last success come from the database, so they are true whoever ran the routine.
+Written by the threads that run them, read by whoever scrapes. Gauges of the last success come from the database, so they
+are true whoever ran the routine. Workers and controllers use it as the `Counters` of their loops.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from tailrace.histogram import Histogram
 from tailrace.maintenance.routine import Verdict
-from tailrace_worker.bound import Histogram
+
+__all__ = ["RoutineCounts"]
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 

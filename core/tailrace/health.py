@@ -1,7 +1,7 @@
-"""One small HTTP port: /metrics, /livez, /readyz.
+"""One small HTTP port: /metrics, /livez, /readyz, in a thread of its own. Workers and controllers serve it.
 
-Live is the event loop's own beat, which goes on while the database is away: an outage restarts nothing. Ready is
-connected, with a certain lease, and not draining or cordoned.
+Whoever starts it says what live and ready mean for him; live should go on while a database is away, so that an outage
+restarts nothing. Needs prometheus_client, an extra that both have.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from tailrace.errors import InvalidOption
 from tailrace.names.events import Event
 
-log = logging.getLogger("tailrace.worker")
+__all__ = ["Check", "Health", "MetricsPage"]
+
+log = logging.getLogger("tailrace.health")
 
 Check = Callable[[], tuple[bool, str]]
+"""Tells whether it is well, and if not, why."""
+MetricsPage = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+"""Serves /metrics."""
 
 
 class _Quiet(WSGIRequestHandler):
@@ -41,16 +46,18 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class Health:
-    """The server thread.
+    """The server thread."""
 
-    Args:
-        registry: What /metrics shows.
-        live: Whether the process should go on, and a word why not.
-        ready: Whether it takes work, and a word why not.
-    """
+    def __init__(self, *, metrics: MetricsPage | CollectorRegistry, live: Check, ready: Check) -> None:
+        """Prepare; nothing listens yet.
 
-    def __init__(self, *, registry: CollectorRegistry, live: Check, ready: Check) -> None:
-        self._metrics: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = make_wsgi_app(registry)
+        Args:
+            metrics: What /metrics shows.
+            live: Whether the process should go on, and a word why not.
+            ready: Whether it takes work, and a word why not.
+        """
+        page = make_wsgi_app(metrics) if isinstance(metrics, CollectorRegistry) else metrics
+        self._metrics: MetricsPage = page
         self._checks = {"/livez": live, "/readyz": ready}
         self._server: WSGIServer | None = None
 
