@@ -6,7 +6,6 @@ neither when Ready is the last word. `blockers` has what stands in the way, `wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace.names.annotations import RECONCILE_DISABLED, Annotation
@@ -14,19 +13,12 @@ from tailrace.names.conditions import ConditionType, Reason
 from tailrace_controller.observed import Observed, Problem
 from tailrace_controller.status.blockers import STALLED, first_blocker, reachable_problem, schema_problem
 from tailrace_controller.status.columns import moment
-from tailrace_controller.status.readiness import ready
+from tailrace_controller.status.readiness import Verdict, ready
 from tailrace_controller.status.workforce import Workforce, workforce
 
 __all__ = ["conditions"]
 
 _LONGEST: Final = 2000
-
-
-@dataclass(frozen=True)
-class _Finding:
-    status: bool | None
-    reason: Reason
-    message: str
 
 
 def conditions(observed: Observed) -> list[dict[str, Any]]:
@@ -38,7 +30,7 @@ def conditions(observed: Observed) -> list[dict[str, Any]]:
     force, blocker = workforce(observed), first_blocker(observed)
     stalled = _stalled(blocker, force)
     found = {
-        ConditionType.READY: _Finding(*ready(observed, force, blocker)),
+        ConditionType.READY: ready(observed, force, blocker),
         ConditionType.RECONCILING: _reconciling(observed, force, blocker, stalled),
         ConditionType.STALLED: stalled,
         ConditionType.DATABASE_REACHABLE: _reachable(observed),
@@ -51,111 +43,112 @@ def conditions(observed: Observed) -> list[dict[str, Any]]:
     return [_written(observed, kind, finding, before.get(kind)) for kind, finding in found.items()]
 
 
-def _written(observed: Observed, kind: ConditionType, finding: _Finding, before: dict[str, Any] | None) -> dict[str, Any]:
-    status = "Unknown" if finding.status is None else str(finding.status)
+def _written(observed: Observed, kind: ConditionType, finding: Verdict, before: dict[str, Any] | None) -> dict[str, Any]:
+    holds, reason, message = finding
+    status = "Unknown" if holds is None else str(holds)
     since = (before or {}).get("lastTransitionTime") if (before or {}).get("status") == status else None
     return {
         "type": str(kind),
         "status": status,
         "observedGeneration": observed.generation,
         "lastTransitionTime": since or moment(observed.now),
-        "reason": str(finding.reason),
-        "message": finding.message[:_LONGEST],
+        "reason": str(reason),
+        "message": message[:_LONGEST],
     }
 
 
-def _stalled(blocker: Problem | None, force: Workforce) -> _Finding:
+def _stalled(blocker: Problem | None, force: Workforce) -> Verdict:
     if blocker is not None and blocker.reason in STALLED:
-        return _Finding(True, blocker.reason, blocker.message)
+        return True, blocker.reason, blocker.message
     if force.stuck:
         why = f" {force.problem.message}" if force.problem is not None else " See `kubectl describe` of its pods."
         text = f"The roll-out made no progress for spec.rollout.progressDeadlineSeconds.{why}"
-        return _Finding(True, Reason.ROLLOUT_STUCK, text)
-    return _Finding(False, Reason.PROGRESSING, "The controller waits for nobody.")
+        return True, Reason.ROLLOUT_STUCK, text
+    return False, Reason.PROGRESSING, "The controller waits for nobody."
 
 
-def _reconciling(observed: Observed, force: Workforce, blocker: Problem | None, stalled: _Finding) -> _Finding:
-    if stalled.status:
-        return _Finding(False, stalled.reason, "The controller can do no more until somebody changes something: see Stalled.")
+def _reconciling(observed: Observed, force: Workforce, blocker: Problem | None, stalled: Verdict) -> Verdict:
+    if stalled[0]:
+        return False, stalled[1], "The controller can do no more until somebody changes something: see Stalled."
     if observed.paused:
-        return _Finding(False, Reason.PAUSED, "The controller leaves the children alone: see Paused.")
+        return False, Reason.PAUSED, "The controller leaves the children alone: see Paused."
     if blocker is not None:
-        return _Finding(True, blocker.reason, f"The controller tries again. {blocker.message}")
+        return True, blocker.reason, f"The controller tries again. {blocker.message}"
     if observed.database is None or not observed.settled:
-        return _Finding(True, Reason.NOT_CHECKED, "The queue's settings are not in the database yet.")
+        return True, Reason.NOT_CHECKED, "The queue's settings are not in the database yet."
     if observed.rollout_waiting is not None:
-        return _Finding(True, Reason.ROLLOUT_WAITING, observed.rollout_waiting)
+        return True, Reason.ROLLOUT_WAITING, observed.rollout_waiting
     return _workers_move(force)
 
 
-def _workers_move(force: Workforce) -> _Finding:
+def _workers_move(force: Workforce) -> Verdict:
     if force.wanted is None or (force.wanted and not force.exists):
-        return _Finding(True, Reason.STARTING, "The Deployment is on its way.")
+        return True, Reason.STARTING, "The Deployment is on its way."
     if force.replicas > force.wanted and not force.rolling:
-        return _Finding(True, Reason.DRAINING, f"{force.replicas - force.wanted} workers too many finish their jobs.")
+        return True, Reason.DRAINING, f"{force.replicas - force.wanted} workers too many finish their jobs."
     if force.rolling:
         text = (
             f"{force.updated} of {force.wanted} workers have the last template; {force.replicas - force.updated} older ones go."
         )
-        return _Finding(True, Reason.ROLLING_OUT, text)
+        return True, Reason.ROLLING_OUT, text
     if force.ready < force.wanted:
         reason = Reason.STARTING if force.problem is None else force.problem.reason
-        return _Finding(True, reason, f"{force.counted}: see WorkersAvailable.")
-    return _Finding(False, Reason.CURRENT, "Everything is as the resource says.")
+        return True, reason, f"{force.counted}: see WorkersAvailable."
+    return False, Reason.CURRENT, "Everything is as the resource says."
 
 
-def _reachable(observed: Observed) -> _Finding:
+def _reachable(observed: Observed) -> Verdict:
     problem = reachable_problem(observed)
     if problem is not None:
-        return _Finding(False, problem.reason, problem.message)
+        return False, problem.reason, problem.message
     seen = observed.database
     if seen is None or not seen.reached:
-        return _Finding(None, Reason.NOT_CHECKED, "The database was not asked.")
-    return _Finding(True, Reason.CONNECTED, f"{seen.address or 'The database'} answers.")
+        return None, Reason.NOT_CHECKED, "The database was not asked."
+    return True, Reason.CONNECTED, f"{seen.address or 'The database'} answers."
 
 
-def _schema(observed: Observed) -> _Finding:
+def _schema(observed: Observed) -> Verdict:
     problem = schema_problem(observed)
     if problem is not None:
-        return _Finding(False, problem.reason, problem.message)
+        return False, problem.reason, problem.message
     seen = observed.database
     if seen is None or not seen.reached or reachable_problem(observed) is not None:
-        return _Finding(
+        return Verdict(
             None, Reason.NOT_CHECKED, "The schema was not looked at, since the database could not be used: see DatabaseReachable."
         )
     version = f" at migration {seen.schema_version}" if seen.schema_version is not None else ""
-    return _Finding(True, Reason.CURRENT, f"The schema is{version} and fits this controller.")
+    return True, Reason.CURRENT, f"The schema is{version} and fits this controller."
 
 
-def _available(force: Workforce, blocker: Problem | None) -> _Finding:
+def _available(force: Workforce, blocker: Problem | None) -> Verdict:
     if force.wanted is None:
         why = f": {blocker.message}" if blocker is not None else "."
-        return _Finding(None, Reason.NOT_CHECKED, f"It is not decided how many workers there should be{why}")
+        return None, Reason.NOT_CHECKED, f"It is not decided how many workers there should be{why}"
     if force.wanted and not force.exists:
         if blocker is not None:
-            return _Finding(False, blocker.reason, f"There are no workers: {blocker.message}")
-        return _Finding(False, Reason.STARTING, "There are no workers yet: the Deployment is on its way.")
+            return False, blocker.reason, f"There are no workers: {blocker.message}"
+        return False, Reason.STARTING, "There are no workers yet: the Deployment is on its way."
     if force.problem is not None:
-        return _Finding(False, force.problem.reason, force.problem.message)
+        return False, force.problem.reason, force.problem.message
     if force.available:
         rolling = f"; {force.updated} have the last template" if force.rolling else ""
-        return _Finding(True, Reason.AVAILABLE, f"{force.counted}{rolling}.")
+        return True, Reason.AVAILABLE, f"{force.counted}{rolling}."
     if force.stuck:
-        return _Finding(False, Reason.ROLLOUT_STUCK, f"{force.counted}, and no progress before the deadline: see Stalled.")
-    return _Finding(False, Reason.STARTING, f"{force.counted}; the others are on their way.")
+        return False, Reason.ROLLOUT_STUCK, f"{force.counted}, and no progress before the deadline: see Stalled."
+    return False, Reason.STARTING, f"{force.counted}; the others are on their way."
 
 
-def _autoscaler(observed: Observed) -> _Finding:
+def _autoscaler(observed: Observed) -> Verdict:
     if observed.autoscaler_conflict is not None:
-        return _Finding(True, Reason.AUTOSCALER_ON_DEPLOYMENT, observed.autoscaler_conflict)
-    return _Finding(False, Reason.NO_CONFLICT, "Only the controller writes the replicas of the Deployment.")
+        return True, Reason.AUTOSCALER_ON_DEPLOYMENT, observed.autoscaler_conflict
+    return False, Reason.NO_CONFLICT, "Only the controller writes the replicas of the Deployment."
 
 
-def _paused(observed: Observed) -> _Finding:
+def _paused(observed: Observed) -> Verdict:
     if observed.paused:
         text = (
             f'The annotation {Annotation.RECONCILE} is "{RECONCILE_DISABLED}": the children stay as they are. '
             "Remove it, or set it to enabled, to go on."
         )
-        return _Finding(True, Reason.PAUSED, text)
-    return _Finding(False, Reason.ENABLED, "The controller keeps the children as the resource says.")
+        return True, Reason.PAUSED, text
+    return False, Reason.ENABLED, "The controller keeps the children as the resource says."

@@ -10,9 +10,10 @@ from tailrace_controller.observed import Observed, Problem
 from tailrace_controller.status.columns import moment
 from tailrace_controller.status.workforce import Workforce
 
-__all__ = ["ready"]
+__all__ = ["Verdict", "ready"]
 
 Verdict = tuple[bool | None, Reason, str]
+"""Whether a condition holds, None for nobody knows; why; and a sentence."""
 
 
 def ready(observed: Observed, force: Workforce, blocker: Problem | None) -> Verdict:
