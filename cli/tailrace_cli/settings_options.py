@@ -10,16 +10,18 @@ from collections.abc import Collection
 
 import click
 
-from tailrace.settings import ProducerSettings, SettingInfo, describe
+from tailrace.settings import LayeredSettings, SettingInfo, describe
 
 __all__ = ["given_flags", "secret_notes", "settings_options"]
 
 _COMMON = frozenset({"database_url", "schema_name"})
-_FLAGS = {"queues": "--queue"}
+_FLAGS = {"queues": "--queue", "watch_namespaces": "--namespace", "allowed_database_hosts": "--allowed-database-host"}
+"""Fields that hold several values: each has a flag that may be given again."""
+_METAVARS = {"queues": "NAME[=SLOTS]", "watch_namespaces": "NAME", "allowed_database_hosts": "HOST"}
 _SWITCHES = frozenset({"notify"})
 
 
-def settings_options(model: type[ProducerSettings], *, without: Collection[str] = ()) -> list[click.Parameter]:
+def settings_options(model: type[LayeredSettings], *, without: Collection[str] = ()) -> list[click.Parameter]:
     """Return an option for each field that is neither secret nor a common option.
 
     Args:
@@ -31,7 +33,7 @@ def settings_options(model: type[ProducerSettings], *, without: Collection[str] 
     ]
 
 
-def secret_notes(model: type[ProducerSettings]) -> str:
+def secret_notes(model: type[LayeredSettings]) -> str:
     """Return a paragraph about the settings that have no flag.
 
     Args:
@@ -56,5 +58,5 @@ def _option(info: SettingInfo) -> click.Option:
     help_text = f"{info.description} [default: {default}; {info.variable}]"
     if info.field in _SWITCHES:
         return click.Option([f"{flag}/--no-{flag[2:]}", info.field], default=None, help=help_text)
-    metavar = "SECONDS" if info.unit == "s" else "NAME[=SLOTS]" if info.field == "queues" else "VALUE"
+    metavar = _METAVARS.get(info.field, "SECONDS" if info.unit == "s" else "VALUE")
     return click.Option([flag, info.field], metavar=metavar, multiple=info.field in _FLAGS, default=None, help=help_text)

@@ -59,29 +59,12 @@ def checked_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return dict(arguments)
 
 
-class ProducerSettings(BaseSettings):
-    """What a program needs that only enqueues and looks: where the database is."""
+class LayeredSettings(BaseSettings):
+    """Settings from flags, environment, a file and `App(...)`; the models below, and the controller's, add the fields."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX, extra="ignore", hide_input_in_errors=True, populate_by_name=True, env_ignore_empty=True
     )
-
-    database_url: SecretStr | None = Field(
-        None, description="Connection string of the database (secret). Without it, libpq's PG* variables and service file."
-    )
-    database_url_file: Path | None = Field(
-        None, description="File that holds the connection string; read again at each connect, so a rotated secret is picked up."
-    )
-    direct_database_url: SecretStr | None = Field(
-        None, description="Connection string past a transaction pooler, for LISTEN, heartbeats and migrations (secret)."
-    )
-    schema_name: str = Field(
-        "tailrace",
-        min_length=1,
-        validation_alias=AliasChoices("schema_name", "TAILRACE_SCHEMA", "schema"),
-        description="Schema of Tailrace's tables and functions.",
-    )
-    namespace: str = Field("", description="Value of the metric label `namespace`.")
 
     @classmethod
     def settings_customise_sources(
@@ -121,9 +104,34 @@ class ProducerSettings(BaseSettings):
                 settings = cls(**given)
             except ValidationError as problem:
                 raise _invalid(cls, problem) from None
-        return settings._without_lower_file(given)
+        return settings._settled(given)
 
-    def _without_lower_file(self, given: Mapping[str, Any]) -> Self:
+    def _settled(self, given: Mapping[str, Any]) -> Self:
+        """Settle what several fields say together; `given` are the values of flags."""
+        return self
+
+
+class ProducerSettings(LayeredSettings):
+    """What a program needs that only enqueues and looks: where the database is."""
+
+    database_url: SecretStr | None = Field(
+        None, description="Connection string of the database (secret). Without it, libpq's PG* variables and service file."
+    )
+    database_url_file: Path | None = Field(
+        None, description="File that holds the connection string; read again at each connect, so a rotated secret is picked up."
+    )
+    direct_database_url: SecretStr | None = Field(
+        None, description="Connection string past a transaction pooler, for LISTEN, heartbeats and migrations (secret)."
+    )
+    schema_name: str = Field(
+        "tailrace",
+        min_length=1,
+        validation_alias=AliasChoices("schema_name", "TAILRACE_SCHEMA", "schema"),
+        description="Schema of Tailrace's tables and functions.",
+    )
+    namespace: str = Field("", description="Value of the metric label `namespace`.")
+
+    def _settled(self, given: Mapping[str, Any]) -> Self:
         """Leave out a file with the connection string when a higher layer says the string itself."""
         names = ("database_url", "database_url_file")
         environment = {name for name in names if os.environ.get(_variable(name))}
@@ -232,7 +240,7 @@ class SettingInfo:
     secret: bool
 
 
-def describe(model: type[ProducerSettings]) -> Iterator[SettingInfo]:
+def describe(model: type[LayeredSettings]) -> Iterator[SettingInfo]:
     """Yield the settings of a model in their order."""
     for name, info in model.model_fields.items():
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
@@ -252,7 +260,7 @@ def _variable(field: str) -> str:
 
 
 @contextmanager
-def _layered(model: type[ProducerSettings], file: Path | None, app: Mapping[str, Any]) -> Iterator[None]:
+def _layered(model: type[LayeredSettings], file: Path | None, app: Mapping[str, Any]) -> Iterator[None]:
     token = _layers.set((_read(model, file), dict(app)))
     try:
         yield
@@ -266,7 +274,7 @@ class _FileName(BaseSettings):
     settings_file: Path | None = None
 
 
-def _read(model: type[ProducerSettings], file: Path | None) -> Mapping[str, Any]:
+def _read(model: type[LayeredSettings], file: Path | None) -> Mapping[str, Any]:
     path = file or _FileName().settings_file
     if path is None:
         return {}
@@ -275,14 +283,14 @@ def _read(model: type[ProducerSettings], file: Path | None) -> Mapping[str, Any]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise InvalidOption(f"{path} cannot be read: {problem}", field="settings_file", hint="It is a TOML file") from None
     # Fields of the other models may stand in the same file; a name of no model is a mistake.
-    known = {*WorkerSettings.model_fields, "schema"}
+    known = {*WorkerSettings.model_fields, *model.model_fields, "schema"}
     unknown = sorted(set(values) - known)
     if unknown:
         raise InvalidOption(f"{path}: unknown setting", field=unknown[0], hint=f"Known: {', '.join(sorted(known))}")
     return {name: value for name, value in values.items() if name in model.model_fields or name == "schema"}
 
 
-def _invalid(model: type[ProducerSettings], problem: ValidationError) -> InvalidOption:
+def _invalid(model: type[LayeredSettings], problem: ValidationError) -> InvalidOption:
     first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "settings"
     name = "schema_name" if field in ("TAILRACE_SCHEMA", "schema") else field
