@@ -96,4 +96,4 @@ def _unsupported_mode(observed: Observed) -> str | None:
     mode = observed.resource.spec.autoscaling.mode if observed.resource is not None else ""
     if mode not in _UNSUPPORTED_MODES:
         return None
-    return f"spec.autoscaling.mode: {mode} is not in this release (set Operator or Disabled; the workers stay as they are)"
+    return f"spec.autoscaling.mode: {mode} is not in this release (set Operator or Disabled; until then spec.replicas counts)"

@@ -113,9 +113,8 @@ def _schema(observed: Observed) -> Verdict:
         return False, problem.reason, problem.message
     seen = observed.database
     if seen is None or not seen.reached or reachable_problem(observed) is not None:
-        return Verdict(
-            None, Reason.NOT_CHECKED, "The schema was not looked at, since the database could not be used: see DatabaseReachable."
-        )
+        text = "The schema was not looked at, since the database could not be used: see DatabaseReachable."
+        return None, Reason.NOT_CHECKED, text
     version = f" at migration {seen.schema_version}" if seen.schema_version is not None else ""
     return True, Reason.CURRENT, f"The schema is{version} and fits this controller."
 

@@ -140,7 +140,7 @@ class Reason(StrEnum):
     """A field is wrong in a way that the API server cannot see, such as a crontab line."""
 
     AUTOSCALING_UNSUPPORTED = "AutoscalingUnsupported"
-    """The mode of autoscaling is not in this release; the workers stay as they are."""
+    """The mode of autoscaling is not in this release; spec.replicas counts until it is another."""
 
     NAME_TAKEN = "NameTaken"
     """An object of the child's name exists and is not ours; it stays untouched."""

@@ -154,3 +154,46 @@ class Event(StrEnum):
 
     ORPHANS_FOUND = "orphans_found"
     """The audit found what must not be and mended it; field: jobs or dead_letters."""
+
+    # ---- controller --------------------------------------------------------------------------------------------------
+    CONTROLLER_STARTING = "controller_starting"
+    """A controller process begins; fields: holder, server, namespaces, version."""
+
+    CONTROLLER_READY = "controller_ready"
+    """It leads, and every JobQueue that there was at its start has been taken up; field: resources."""
+
+    CONTROLLER_STOPPED = "controller_stopped"
+    """It has ended; field: status."""
+
+    LEADER_WON = "leader_won"
+    """This process holds the Lease and writes from now on; field: holder."""
+
+    LEADER_SEEN = "leader_seen"
+    """Another process holds the Lease; this one runs maintenance and waits; field: holder."""
+
+    LEADER_LOST = "leader_lost"
+    """The Lease is lost or could not be renewed in time: nothing more is written; field: holder."""
+
+    LEADER_UNKNOWN = "leader_unknown"
+    """The Lease cannot be read or written; it is tried again; field: error."""
+
+    WATCH_STARTED = "watch_started"
+    """Watches of the API server began or began anew; field: resources."""
+
+    WATCH_FAILED = "watch_failed"
+    """The watches ended or fell silent and are begun anew; field: error."""
+
+    KIND_MISSING = "kind_missing"
+    """The API server does not know JobQueue: the CRD is to be installed."""
+
+    RECONCILED = "reconciled"
+    """A JobQueue was looked at (debug only); fields: namespace, name, seconds."""
+
+    RECONCILE_FAILED = "reconcile_failed"
+    """Looking at a JobQueue failed and is tried again; fields: namespace, name, error, again_seconds."""
+
+    DATABASE_KEPT = "database_kept"
+    """This process begins to run maintenance on a database of a JobQueue, or leaves it; fields: database, keeping."""
+
+    ROSTER_FAILED = "roster_failed"
+    """JobQueues or Secrets could not be read to learn which databases there are; those that are known are kept; field: error."""
