@@ -18,7 +18,7 @@ PG15 := /usr/lib/postgresql/15/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test test-embedded test-postgresql-15 chaos machine demo bench docs requirements clean
+.PHONY: help setup lint format test kubernetes-meanwhile test-embedded test-postgresql-15 kubernetes test-operator chaos machine demo bench docs requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -55,11 +55,16 @@ format: setup ## format the code
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-test: lint test-embedded test-postgresql-15 ## lint, then all tests on a real PostgreSQL
+test: kubernetes-meanwhile lint test-embedded test-postgresql-15 test-operator ## lint, then all tests on a real PostgreSQL and a real Kubernetes
+
+# Kubernetes is built once for a machine. That begins here, at low priority and as long as this make runs, so that it is ready
+# when its tests are due.
+kubernetes-meanwhile: setup
+	@$(PY) -m tests.rig.kube.binaries --beside $$PPID >/dev/null 2>&1 &
 
 # TAILRACE_TEST_DSN names another server that may create databases.
 test-embedded: setup
-	$(PY) -m pytest -n 2 --dist worksteal -rs $(PYTEST)
+	$(PY) -m pytest -n 2 --dist worksteal -rs --ignore=tests/operator $(PYTEST)
 
 test-postgresql-15: setup
 	@if [ -n "$$TAILRACE_TEST_DSN" ]; then \
@@ -69,6 +74,12 @@ test-postgresql-15: setup
 	else \
 		echo "PostgreSQL 15: left out, since this machine has no $(PG15)/postgres"; \
 	fi
+
+kubernetes: setup ## build the control plane for the tests, once (TAILRACE_KUBE_BINARIES names a folder that has it)
+	@$(PY) -m tests.rig.kube.binaries
+
+test-operator: kubernetes ## the operator's tests on a real Kubernetes control plane
+	$(PY) -m pytest -n 2 --dist worksteal -rs tests/operator $(PYTEST)$(if $(PYTEST), || [ $$? -eq 5 ])
 
 chaos: setup ## every fault at full length under load; writes docs/explanation/reliability.md
 	@$(PY) -m tests.chaos $(CHAOS)
