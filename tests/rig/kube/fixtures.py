@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.rig.kube.audit import AuditLog
     from tests.rig.kube.cluster import Cluster, Kubectl
     from tests.rig.kube.control_plane import ControlPlane
+    from tests.rig.kube.controllers import ControllerProcess
     from tests.rig.kube.fault_proxy import FaultProxy
     from tests.rig.kube.kubelet import Kubelet
 
@@ -49,6 +50,13 @@ class StartControlPlane(Protocol):
         controller_manager_flags: tuple[str, ...] = (),
     ) -> ControlPlane:
         """Start a control plane of the test's own, with our CRD unless it is to be bare."""
+
+
+class StartController(Protocol):
+    """The fixture `controller_process`."""
+
+    def __call__(self, *arguments: str, url: str | None = None, env: Mapping[str, str] | None = None) -> ControllerProcess:
+        """Start `tailrace controller` for the test's namespace, perhaps through a fault proxy's `url`."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -165,6 +173,28 @@ def fault_proxy(control_plane: Cluster) -> Iterator[FaultProxy]:
 
     with fault_proxy_to(control_plane) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def controller_process(
+    control_plane: Cluster, kube_namespace: str, service_account_kubeconfig: WriteKubeconfig, tmp_path: Path
+) -> Iterator[StartController]:
+    """Start controllers as their service account with the rights of `deploy/rbac/namespaced`; reaped after the test."""
+    from tests.rig.kube import controllers
+
+    controllers.grant_in_namespace(control_plane, kube_namespace)
+    started: list[ControllerProcess] = []
+
+    def start(*arguments: str, url: str | None = None, env: Mapping[str, str] | None = None) -> ControllerProcess:
+        kubeconfig = service_account_kubeconfig(kube_namespace, controllers.ACCOUNT, url=url)
+        output = tmp_path / f"controller-{len(started)}.log"
+        settings = {"TAILRACE_WATCH_NAMESPACES": kube_namespace, **(env or {})}
+        started.append(controllers.start_controller(*arguments, kubeconfig=kubeconfig, output=output, env=settings))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.reap()
 
 
 def make_namespace(api: Api, name: str) -> None:
