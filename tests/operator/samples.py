@@ -10,10 +10,11 @@ import yaml
 
 from docs.jobqueue import SAMPLES
 
-__all__ = ["INVALID", "VALID", "documents", "expected", "paths"]
+__all__ = ["INVALID", "SMALLEST", "VALID", "documents", "expected", "paths", "resource"]
 
 VALID = sorted(SAMPLES.glob("*.yaml"))
 INVALID = sorted((SAMPLES / "invalid").glob("*.yaml"))
+SMALLEST = SAMPLES / "smallest.yaml"
 
 _EXPECTED = "# expected: "
 
@@ -39,3 +40,11 @@ def paths(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for below in value:
             yield from paths(below, f"{path}[]")
+
+
+def resource(name: str, **spec: Any) -> dict[str, Any]:
+    """Return the smallest resource with more in its spec."""
+    (document,) = documents(SMALLEST)
+    document["metadata"] = {"name": name}
+    document["spec"] |= spec
+    return document
