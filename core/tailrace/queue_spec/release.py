@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tailrace.errors import InvalidOption
 from tailrace.queue_spec.fleet import Behavior
-from tailrace.queue_spec.fleet import Behavior
 from tailrace.queue_spec.resource import JobQueueSpec
 
 __all__ = ["refuse_unsupported", "unsupported"]
