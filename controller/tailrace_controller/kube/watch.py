@@ -1,0 +1,127 @@
+"""The connection of the watches: an HTTP session for kopf that knows when each stream was heard last.
+
+kopf keeps bookmarks to itself, so what arrives is noticed below it. The token is asked for at each request, since those of
+service accounts are renewed. `triggers` acts on silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.client.rest import should_bypass_proxies
+from yarl import URL
+
+from tailrace_controller.clock import boot
+from tailrace_controller.kube.place import Place
+from tailrace_controller.version import VERSION
+
+__all__ = ["Heard", "watch_session"]
+
+_CONNECT_SECONDS: Final = 10.0
+
+
+class Heard:
+    """When each stream was heard last, by its path; written by the thread of the watches, read by others."""
+
+    def __init__(self) -> None:
+        """Begin with no stream."""
+        self._at: dict[str, float] = {}
+
+    def note(self, url: URL) -> None:
+        """Something arrived on a stream, or it was opened.
+
+        Args:
+            url: Of the request.
+        """
+        if "watch" in url.query:
+            self._at[url.path] = boot()
+
+    def by_resource(self) -> dict[str, float]:
+        """When the quietest stream of each kind was heard last, by the plural of the kind."""
+        found: dict[str, float] = {}
+        for path, at in list(self._at.items()):
+            plural = path.rsplit("/", 1)[-1]
+            found[plural] = min(at, found.get(plural, at))
+        return found
+
+    def silence(self) -> float:
+        """Seconds since the quietest stream was heard; 0 when there is none."""
+        return max((boot() - at for at in list(self._at.values())), default=0.0)
+
+
+class _Listened:
+    """The content of a response, noticed as it is read."""
+
+    def __init__(self, content: aiohttp.StreamReader, heard: Heard, url: URL) -> None:
+        self._content, self._heard, self._url = content, heard, url
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield what arrives."""
+        async for data in self._content.iter_chunked(size):
+            self._heard.note(self._url)
+            yield data
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the content's own."""
+        return getattr(self._content, name)
+
+
+def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
+    """Return a session for the running loop; whoever asked closes it.
+
+    Args:
+        place: Where the API server is.
+        heard: Told of each piece that arrives on a stream.
+    """
+
+    class Response(aiohttp.ClientResponse):
+        """One whose content is listened to."""
+
+        async def start(self, connection: Any) -> aiohttp.ClientResponse:
+            """Receive the head."""
+            await super().start(connection)
+            heard.note(self.url)
+            if "watch" in self.url.query:
+                self.content = _Listened(self.content, heard, self.url)  # type: ignore[assignment]
+            return self
+
+    async def signed(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if (word := await asyncio.to_thread(_authorization, place)) is not None:
+            request.headers["Authorization"] = word
+        return await handler(request)
+
+    configuration = place.configuration
+    proxy = configuration.proxy
+    if proxy and should_bypass_proxies(configuration.host, configuration.no_proxy or ""):
+        proxy = None
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(place)),
+        headers={"User-Agent": f"tailrace-controller/{VERSION} (watch)"},
+        middlewares=(signed,),
+        response_class=Response,
+        timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS),
+        proxy=proxy or None,
+    )
+
+
+def _authorization(place: Place) -> str | None:
+    configuration = place.configuration
+    token = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    if token:
+        return str(token)
+    return str(configuration.get_basic_auth_token()) if configuration.username else None
+
+
+def _ssl_context(place: Place) -> ssl.SSLContext:
+    configuration = place.configuration
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
