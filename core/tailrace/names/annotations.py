@@ -25,6 +25,10 @@ class Annotation(StrEnum):
     TAKE_OVER = "tailrace.dev/take-over"
     """On a JobQueue that is Conflicted: the uid of the owner whose queue it takes over."""
 
+    # ---- on the Deployment -------------------------------------------------------------------------------------------
+    TEMPLATE = "tailrace.dev/template"
+    """On the Deployment: a hash of the pods' template as it was applied last, by which a new one is told from a drift."""
+
     # ---- on pods -----------------------------------------------------------------------------------------------------
     ENVIRONMENT = "tailrace.dev/environment"
     """On pods: a keyed hash of the Secrets and ConfigMaps that the environment refers to; a change rolls the workers."""

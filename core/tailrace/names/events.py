@@ -192,6 +192,21 @@ class Event(StrEnum):
     RECONCILE_FAILED = "reconcile_failed"
     """Looking at a JobQueue failed and is tried again; fields: namespace, name, error, again_seconds."""
 
+    SECRET_CHANGED = "secret_changed"
+    """A Secret or ConfigMap in use has changed; fields: namespace, object."""
+
+    ENVIRONMENT_KEY_REFUSED = "environment_key_refused"
+    """The key for fingerprints of environments may not be kept, so changed values roll no workers; fields: namespace, object."""
+
+    WORKER_DEATH_PROVED = "worker_death_proved"
+    """The kubelet said that a worker has ended; fields: resource_namespace, resource, worker_id, reason, jobs."""
+
+    QUEUE_ORPHANED = "queue_orphaned"
+    """A queue's JobQueue is gone; fields: queue, resource_namespace, resource."""
+
+    GENERATION_STALE = "generation_stale"
+    """The database has settings of a newer generation of a JobQueue; fields: resource_namespace, resource, generation."""
+
     DATABASE_KEPT = "database_kept"
     """This process begins to run maintenance on a database of a JobQueue, or leaves it; fields: database, keeping."""
 
