@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.db import Blocks, Statement
 from tailrace.demand import Load
 
-__all__ = ["Reading", "ReadingStatements"]
+__all__ = ["Reading", "ReadingStatements", "read_reading"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,17 @@ class ReadingStatements:
         """
 
         def read(rows: Sequence[tuple[Any, ...]]) -> dict[str, Reading]:
-            return {row[0]: _reading(row) for row in rows}
+            return {row[0]: read_reading(row) for row in rows}
 
         return Statement(self._blocks["queues.readings"], {"queues": list(queues)}, read)
 
 
-def _reading(row: tuple[Any, ...]) -> Reading:
+def read_reading(row: tuple[Any, ...]) -> Reading:
+    """Make a reading of the columns of block queues.readings.
+
+    Args:
+        row: Those six columns, in their order.
+    """
     queue, reading, age, next_due, oldest, held = row
     found: Mapping[str, Any] = reading or {}
     counts = {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}

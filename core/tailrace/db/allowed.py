@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final, NoReturn
 
 import psycopg
@@ -59,7 +60,7 @@ class Target:
         dbname: The database.
         user: The user.
         schema: The bare name of the schema.
-        dsn: The connection string to connect with (secret); a root certificate has to be added.
+        dsn: The connection string (secret), without its root certificate; see `url`.
         root_certificate: The certificates that the server's must come from; None for the system's, or none asked for.
     """
 
@@ -85,6 +86,16 @@ class Target:
     def place(self) -> tuple[str, str, str, str]:
         """What makes it one installation for maintenance, whoever connects."""
         return self.host, self.port, self.dbname, self.schema
+
+    def url(self, root_certificate: Path | None = None) -> SecretStr:
+        """Return the connection string to connect with (secret).
+
+        Args:
+            root_certificate: The file that `root_certificate` was written to, where there is one.
+        """
+        if root_certificate is None:
+            return self.dsn
+        return SecretStr(make_conninfo(self.dsn.get_secret_value(), sslrootcert=str(root_certificate)))
 
 
 def parse_target(

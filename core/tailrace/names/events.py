@@ -195,6 +195,9 @@ class Event(StrEnum):
     SECRET_CHANGED = "secret_changed"
     """A Secret or ConfigMap in use has changed; fields: namespace, object."""
 
+    CREDENTIAL_UNREADABLE = "credential_unreadable"
+    """A file among the controller's own credentials holds no connection string; field: file."""
+
     ENVIRONMENT_KEY_REFUSED = "environment_key_refused"
     """The key for fingerprints of environments may not be kept, so changed values roll no workers; fields: namespace, object."""
 
