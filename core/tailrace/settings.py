@@ -161,6 +161,9 @@ class WorkerSettings(ProducerSettings):
     worker_id: str | None = Field(
         None, max_length=200, description="Name of the worker; each start adds a random part. Default: the host's name."
     )
+    termination_log: Path | None = Field(
+        None, description="File that takes this worker's id, for whoever reports its end. Default: in a pod, the kubelet's."
+    )
     lease_seconds: float = Field(
         60,
         ge=3,
@@ -284,8 +287,7 @@ def _read(model: type[LayeredSettings], file: Path | None) -> Mapping[str, Any]:
         raise InvalidOption(f"{path} cannot be read: {problem}", field="settings_file", hint="It is a TOML file") from None
     # Fields of the other models may stand in the same file; a name of no model is a mistake.
     known = {*WorkerSettings.model_fields, *model.model_fields, "schema"}
-    unknown = sorted(set(values) - known)
-    if unknown:
+    if unknown := sorted(set(values) - known):
         raise InvalidOption(f"{path}: unknown setting", field=unknown[0], hint=f"Known: {', '.join(sorted(known))}")
     return {name: value for name, value in values.items() if name in model.model_fields or name == "schema"}
 

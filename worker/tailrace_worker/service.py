@@ -103,7 +103,7 @@ class Service:
             The exit status.
         """
         self._listen_to_signals()
-        identity.leave_trace(self.id)
+        identity.leave_trace(self.id, self.settings.termination_log)
         fields = {"event": Event.WORKER_STARTING, "worker_id": self.id, "queues": ",".join(self.parts.queues), "version": VERSION}
         log.info("worker starting", extra=fields)
         self._spawn(self._ticking(), "tick")
