@@ -115,16 +115,6 @@ class ControllerSettings(LayeredSettings):
         return instance(self.controller_name)
 
     @property
-    def manager(self) -> str:
-        """The field manager of children."""
-        return "tailrace-controller" + self._addition
-
-    @property
-    def status_manager(self) -> str:
-        """The field manager of status."""
-        return "tailrace-controller-status" + self._addition
-
-    @property
     def lease(self) -> str:
         """The name of the Lease."""
         return self.lease_name or (_LEASE + self._addition).lower().replace("_", "-")

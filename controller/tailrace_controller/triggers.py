@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from tailrace.names.events import Event
@@ -20,16 +20,13 @@ from tailrace_controller.kopf_thread import KopfThread, Watched
 from tailrace_controller.kube import Kind, Kube, KubeError, KubeMissing
 from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, PDB, POD
 from tailrace_controller.settings import ControllerSettings
-from tailrace_controller.work_queue import Key
 
-__all__ = ["OnListed", "OnPod", "Triggers"]
+__all__ = ["OnPod", "Triggers"]
 
 log: Final = logging.getLogger("tailrace.controller")
 
 OnPod = Callable[[str | None, dict[str, Any]], None]
 """Told of each pod that is ours, with the type of the event; None for one that was there before."""
-OnListed = Callable[[list[dict[str, Any]]], Awaitable[None]]
-"""Told of a complete list of the JobQueues, those of other installations included."""
 
 _LOOK_SECONDS: Final = 1.0
 _MISSING_SECONDS: Final = 5.0
@@ -59,7 +56,6 @@ class Triggers:
         *,
         on_change: Callable[..., None],
         on_pod: OnPod,
-        on_listed: OnListed,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Prepare.
@@ -70,11 +66,10 @@ class Triggers:
             settings: Namespaces and times.
             on_change: Called with a key that is worth a look, and `after` seconds.
             on_pod: Told of pods.
-            on_listed: Told of complete lists.
             jitter: Gives a number from 0 up to 1.
         """
         self._kube, self.cache, self._settings, self._jitter = kube, cache, settings, jitter
-        self._on_change, self._on_pod, self._on_listed = on_change, on_pod, on_listed
+        self._on_change, self._on_pod = on_change, on_pod
         self.synced = asyncio.Event()
         self.restarts: dict[str, int] = {}
         self.beat = boot()
@@ -153,8 +148,6 @@ class Triggers:
             bodies = [body for page in found for body in page]
             for key in self.cache.take_list(one.kind, bodies, namespaces=self._settings.watch_namespaces):
                 self._on_change(key)
-            if one.kind == JOBQUEUE and known:
-                await self._on_listed(bodies)
         return known
 
     async def _look_after(self, thread: KopfThread) -> tuple[str, str]:
@@ -207,13 +200,11 @@ class Triggers:
 
     # ---- news --------------------------------------------------------------------------------------------------------
     def _news(self, kind: Kind, event: str | None, body: dict[str, Any]) -> None:
-        """Take one piece of news; runs in the main loop."""
+        """Take one piece of news; runs in the main loop. What a thread tells after its end is of no interest."""
+        if self._thread is None:
+            return
         key = self.cache.take(kind, event, body)
         if kind == POD:
             self._on_pod(event, body)
         if key is not None and (kind == JOBQUEUE or key in self.cache.resources):
             self._on_change(key, after=_POD_DELAY_SECONDS if kind == POD else 0.0)
-
-
-KINDS: Final[Sequence[Kind]] = (JOBQUEUE, DEPLOYMENT, PDB, POD)
-"""What is watched."""
