@@ -114,7 +114,15 @@ def test_each_case_has_its_own_reason_and_sentence(reason: Reason, fields: dict[
 
 
 def test_stalled_is_what_the_contract_lists() -> None:
-    listed = "Conflicted NameTaken DatabaseChanged InvalidDSN PodTemplateInvalid SchemaTooNew MigrationPending".split()
+    listed = [
+        "Conflicted",
+        "NameTaken",
+        "DatabaseChanged",
+        "InvalidDSN",
+        "PodTemplateInvalid",
+        "SchemaTooNew",
+        "MigrationPending",
+    ]
     beside = {Reason.INVALID_SPEC, Reason.AUTOSCALING_UNSUPPORTED, Reason.ROLLOUT_STUCK}
     assert {*map(Reason, listed)} | beside == STALLED
 
@@ -232,9 +240,11 @@ def test_a_roll_out_within_its_bounds_stays_ready() -> None:
     assert word(strict) == ("False", "Starting")
 
 
-def test_a_roll_out_that_the_controller_has_just_written_is_not_done() -> None:
+def test_a_change_that_nobody_has_looked_at_is_not_done() -> None:
+    """The numbers of the Deployment still speak of the template before."""
     seen = observed(deployment=deployed(observedGeneration=1))
-    assert word(seen, "Reconciling")[0] == "True"
+    assert word(seen, "Reconciling") == ("True", "Starting")
+    assert kstatus(status(seen), 3) == "InProgress"
 
 
 def test_a_roll_out_into_trouble_says_which() -> None:

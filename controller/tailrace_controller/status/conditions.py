@@ -84,6 +84,8 @@ def _reconciling(observed: Observed, force: Workforce, blocker: Problem | None, 
 def _workers_move(force: Workforce) -> Verdict:
     if force.wanted is None or (force.wanted and not force.exists):
         return True, Reason.STARTING, "The Deployment is on its way."
+    if not force.noticed:
+        return True, Reason.STARTING, "Kubernetes has not looked at the last change of the Deployment yet."
     if force.replicas > force.wanted and not force.rolling:
         return True, Reason.DRAINING, f"{force.replicas - force.wanted} workers too many finish their jobs."
     if force.rolling:

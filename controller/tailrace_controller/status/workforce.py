@@ -45,6 +45,7 @@ class Workforce:
     Attributes:
         wanted: How many there should be; None when nothing was decided.
         exists: Whether there is a Deployment.
+        noticed: Whether Kubernetes has looked at its last change, so that the numbers speak of it.
         replicas: Pods, without those that end.
         ready: Pods that take work.
         updated: Pods of the last template.
@@ -57,6 +58,7 @@ class Workforce:
 
     wanted: int | None
     exists: bool = False
+    noticed: bool = True
     replicas: int = 0
     ready: int = 0
     updated: int = 0
@@ -91,13 +93,13 @@ def workforce(observed: Observed) -> Workforce:
         return Workforce(wanted=observed.wanted, terminating=_terminating(observed, {}))
     said = body.get("status") or {}
     replicas, ready, updated = (int(said.get(name) or 0) for name in ("replicas", "readyReplicas", "updatedReplicas"))
-    seen = int(said.get("observedGeneration") or 0) >= int(body["metadata"].get("generation") or 0)
     wanted = observed.wanted
-    rolling = replicas > updated or (not seen and bool(replicas))
+    rolling = replicas > updated
     short = wanted is not None and (ready < wanted or rolling)
     return Workforce(
         wanted=wanted,
         exists=True,
+        noticed=int(said.get("observedGeneration") or 0) >= int(body["metadata"].get("generation") or 0),
         replicas=replicas,
         ready=ready,
         updated=updated,
