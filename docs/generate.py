@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from docs import jobqueue
+from docs import jobqueue, operator_words
 from docs.sources import ROOT, first_sentence, functions, members, relations, tree, views
 from tailrace import errors
 from tailrace.db.refusals import SQLSTATES
@@ -148,6 +148,11 @@ def jobqueue_page() -> str:
     return jobqueue.page(note=_NOTE, table=_table)
 
 
+def operator_page() -> str:
+    """Return the page of the operator's labels, annotations, conditions, reasons and events, from their enums."""
+    return operator_words.page(_NOTE, _table)
+
+
 def architecture_page() -> str:
     """Return the page of the architecture with its tree made anew; the rest of it is written by hand."""
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -172,6 +177,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/jobqueue.md": jobqueue_page,
+    "docs/reference/operator.md": operator_page,
     "docs/architecture.md": architecture_page,
 }
 """Each page with what makes it."""
