@@ -150,7 +150,7 @@ def jobqueue_page() -> str:
 
 def operator_page() -> str:
     """Return the page of the operator's labels, annotations, conditions, reasons and events, from their enums."""
-    return operator_words.page(_NOTE, _table)
+    return operator_words.page(note=_NOTE, table=_table)
 
 
 def architecture_page() -> str:
