@@ -33,17 +33,15 @@ _REASONS_HEAD = (
     "The column STATUS of `kubectl get jobqueues` is the reason of Ready. Those marked *waits* make Stalled True: nothing more "
     "happens until somebody changes something. The others are tried again.\n\n"
 )
-_EVENTS_HEAD = (
-    "Shown by `kubectl describe` and `kubectl events --for jobqueue/webhooks`. The same event is counted, not repeated.\n\n"
-)
+_EVENTS_HEAD = "Shown by `kubectl describe` and `kubectl events --for jobqueue/webhooks`. Repeated ones are counted.\n\n"
 
 
-def page(note: str, table: Table) -> str:
+def page(*, note: str, table: Table) -> str:
     """Return the page.
 
     Args:
-        note: What is said below the title.
-        table: Makes a table of a head and rows.
+        note: The remark that the page is made, not written.
+        table: What makes a table of a head and rows.
     """
 
     def rows(module: str, enum: str) -> list[tuple[str, str]]:
