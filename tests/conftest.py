@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.rig.servers", "tests.rig.processes", "tests.rig.proxy", "tests.rig.pgbouncer", "tests.rig.kube.fixtures"]
+pytest_plugins = [
+    "tests.rig.servers",
+    "tests.rig.logins",
+    "tests.rig.processes",
+    "tests.rig.proxy",
+    "tests.rig.pgbouncer",
+    "tests.rig.kube.fixtures",
+]
 
 # Folders whose tests need nothing but SQL: these run on a second PostgreSQL too (`pytest -m sql --pg 15`).
 SQL_FOLDERS = frozenset({"engine", "enqueue"})
