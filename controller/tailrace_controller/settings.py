@@ -59,6 +59,16 @@ class ControllerSettings(LayeredSettings):
     secret_seconds: float = Field(
         60, ge=1, le=3600, json_schema_extra=_SECONDS, description="How often Secrets are read again, give or take a fifth."
     )
+    reading_seconds: float = Field(
+        15, ge=0.2, le=300, json_schema_extra=_SECONDS, description="How often the figures of queues are looked at."
+    )
+    orphan_seconds: float = Field(
+        60,
+        ge=1,
+        le=3600,
+        json_schema_extra=_SECONDS,
+        description="A queue is orphaned when its JobQueue was missing twice, so long apart.",
+    )
     resync_seconds: float = Field(
         600,
         ge=10,
@@ -113,6 +123,21 @@ class ControllerSettings(LayeredSettings):
     def instance(self) -> str:
         """The installation: the value of the label app.kubernetes.io/instance."""
         return instance(self.controller_name)
+
+    @property
+    def manager(self) -> str:
+        """The field manager of children."""
+        return "tailrace-controller" + self._addition
+
+    @property
+    def status_manager(self) -> str:
+        """The field manager of status."""
+        return "tailrace-controller-status" + self._addition
+
+    @property
+    def environment_secret(self) -> str:
+        """The name of the Secret with the key of the fingerprints of environments."""
+        return f"{self.manager}-environment".lower().replace("_", "-")
 
     @property
     def lease(self) -> str:
