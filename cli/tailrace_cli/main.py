@@ -22,6 +22,7 @@ __all__ = ["main", "tailrace"]
 
 
 _MODULES = {
+    "controller": "controller",
     "dead-letters": "dead_letters",
     "dev": "dev",
     "dlq": "dead_letters",

@@ -47,6 +47,14 @@ class Cache:
         """
         return list(self._children.get(kind, {}).get(key, {}).values())
 
+    def keys(self, kind: Kind) -> Iterable[Key]:
+        """Return the JobQueues that have children of a kind.
+
+        Args:
+            kind: Such as POD.
+        """
+        return self._children.get(kind, {}).keys()
+
     def take(self, kind: Kind, event: str | None, body: Object) -> Key | None:
         """Take one piece of news; returns the JobQueue to look at, or None when it changes nothing.
 

@@ -66,6 +66,11 @@ class Leader:
         """Who has the Lease as far as we saw; empty for nobody."""
         return self._lock.holder
 
+    @property
+    def trouble(self) -> str:
+        """Why the last try to read or write the Lease failed; empty when it did not."""
+        return self._error
+
     async def win(self) -> None:
         """Return when the Lease is ours; tries for as long as it takes."""
         told, seen = "", self._lock.holder

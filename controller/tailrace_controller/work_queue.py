@@ -21,7 +21,7 @@ from tailrace.names.events import Event
 from tailrace_controller.clock import boot
 from tailrace_controller.kube.errors import KubeConflict, KubeError, NotLeading
 
-__all__ = ["Key", "WorkCounts", "WorkQueue", "pause_after"]
+__all__ = ["RESULTS", "Key", "WorkCounts", "WorkQueue", "pause_after"]
 
 log: Final = logging.getLogger("tailrace.controller")
 
@@ -29,6 +29,7 @@ Key = tuple[str, str]
 """Namespace and name of a JobQueue."""
 Reconcile = Callable[[Key], Awaitable[float | None]]
 Result = Literal["success", "requeue", "error"]
+RESULTS: Final[tuple[Result, ...]] = ("success", "requeue", "error")
 
 _BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MOST_DOUBLINGS: Final = 20
@@ -91,10 +92,17 @@ class WorkQueue:
         counts: What was done.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = boot, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        *,
+        counts: WorkCounts | None = None,
+        clock: Callable[[], float] = boot,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         """Begin empty.
 
         Args:
+            counts: Where to count; None makes new counters.
             clock: Seconds that only go forward.
             jitter: Gives a number from 0 up to 1.
         """
@@ -102,9 +110,7 @@ class WorkQueue:
         self._entries: dict[Key, _Entry] = {}
         self._heap: list[tuple[float, Key]] = []
         self._news = asyncio.Event()
-        self.counts = WorkCounts()
-        self.beat = clock()
-        """When the queue last moved; a dispatcher that stands still is seen by it."""
+        self.counts = WorkCounts() if counts is None else counts
 
     def add(self, key: Key, *, after: float = 0.0) -> None:
         """Look at a key; a sooner time than the one it has wins, and a key that is being looked at gets another look.
@@ -155,11 +161,6 @@ class WorkQueue:
                 entry.busy, entry.due = True, None
                 group.create_task(self._look(key, entry, reconcile, free), name=f"reconcile {key[0]}/{key[1]}")
 
-    def forget_all(self) -> None:
-        """Drop every key, since another process looks after them now."""
-        self._entries.clear()
-        self._heap.clear()
-
     # ---- inside ------------------------------------------------------------------------------------------------------
     def _push(self, key: Key, due: float) -> None:
         heapq.heappush(self._heap, (due, key))
@@ -168,7 +169,7 @@ class WorkQueue:
     async def _next(self) -> Key:
         """Wait for the key that is due first. Entries of the heap that were overtaken are passed over."""
         while True:
-            self.beat = now = self._clock()
+            now = self._clock()
             while self._heap:
                 due, key = self._heap[0]
                 entry = self._entries.get(key)

@@ -62,6 +62,14 @@ class Kube:
         """Close the connections; requests under way end by themselves."""
         self._transport.close()
 
+    async def settle(self, seconds: float) -> None:
+        """Wait until no request is under way, as before the Lease is given to another.
+
+        Args:
+            seconds: How long at most.
+        """
+        await self._transport.settle(seconds)
+
     # ---- reading -----------------------------------------------------------------------------------------------------
     async def get(self, kind: Kind, *, namespace: str | None = None, name: str) -> Object | None:
         """Return an object, or None when there is none.

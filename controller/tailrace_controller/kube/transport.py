@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
 from kubernetes.client import ApiClient, ApiException
@@ -54,12 +54,22 @@ class Transport:
         self._api = ApiClient(place.configuration)
         self._api.user_agent = f"tailrace-controller/{VERSION}"
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tailrace-kube")
+        self._under_way: set[Future[Any]] = set()
         self.requests: Counter[tuple[str, int]] = Counter()
 
     def close(self) -> None:
         """Close the connections; requests under way end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._api.close()
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until no request is under way; a request goes on when nobody waits for it any more.
+
+        Args:
+            seconds: How long at most.
+        """
+        if under_way := set(self._under_way):
+            await asyncio.to_thread(wait, under_way, seconds)
 
     async def call(
         self,
@@ -85,10 +95,12 @@ class Transport:
         loop = asyncio.get_running_loop()
         given = [(name, value) for name, value in (query or {}).items() if value is not None]
         seconds, status = self._timeout if verb == "GET" else self._write_timeout, 0
-        work = loop.run_in_executor(self._threads, self._request, verb, path, given, body, content, seconds)
+        work = self._threads.submit(self._request, verb, path, given, body, content, seconds)
+        self._under_way.add(work)
+        work.add_done_callback(self._under_way.discard)
         try:
             async with asyncio.timeout(seconds + _SLACK_SECONDS):
-                status, headers, answer = await work
+                status, headers, answer = await asyncio.wrap_future(work)
             if status >= 300:
                 raise from_answer(status, headers, answer)
             if len(answer) < _LARGE:
