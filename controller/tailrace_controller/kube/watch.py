@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import aiohttp
 from kubernetes.client.rest import should_bypass_proxies
-from yarl import URL
 
 from tailrace_controller.clock import boot
 from tailrace_controller.kube.place import Place
@@ -31,14 +30,13 @@ class Heard:
         """Begin with no stream."""
         self._at: dict[str, float] = {}
 
-    def note(self, url: URL) -> None:
+    def note(self, path: str) -> None:
         """Something arrived on a stream, or it was opened.
 
         Args:
-            url: Of the request.
+            path: Of the request.
         """
-        if "watch" in url.query:
-            self._at[url.path] = boot()
+        self._at[path] = boot()
 
     def by_resource(self) -> dict[str, float]:
         """When the quietest stream of each kind was heard last, by the plural of the kind."""
@@ -56,13 +54,13 @@ class Heard:
 class _Listened:
     """The content of a response, noticed as it is read."""
 
-    def __init__(self, content: aiohttp.StreamReader, heard: Heard, url: URL) -> None:
-        self._content, self._heard, self._url = content, heard, url
+    def __init__(self, content: aiohttp.StreamReader, heard: Heard, path: str) -> None:
+        self._content, self._heard, self._path = content, heard, path
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield what arrives."""
         async for data in self._content.iter_chunked(size):
-            self._heard.note(self._url)
+            self._heard.note(self._path)
             yield data
 
     def __getattr__(self, name: str) -> Any:
@@ -84,9 +82,9 @@ def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
         async def start(self, connection: Any) -> aiohttp.ClientResponse:
             """Receive the head."""
             await super().start(connection)
-            heard.note(self.url)
             if "watch" in self.url.query:
-                self.content = _Listened(self.content, heard, self.url)  # type: ignore[assignment]
+                heard.note(self.url.path)
+                self.content = _Listened(self.content, heard, self.url.path)  # type: ignore[assignment]
             return self
 
     async def signed(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
