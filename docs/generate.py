@@ -15,9 +15,10 @@ from docs import jobqueue, operator_words
 from docs.sources import ROOT, first_sentence, functions, members, relations, tree, views
 from tailrace import errors
 from tailrace.db.refusals import SQLSTATES
-from tailrace.names import metrics
+from tailrace.names import controller_metrics, metrics
 from tailrace.settings import ProducerSettings, WorkerSettings, describe
 from tailrace_cli.main import tailrace as command_line
+from tailrace_controller.settings import ControllerSettings
 
 _NOTE = "<!-- Made by `make docs`; change the code, not this page. -->\n\n"
 _BEGIN = "<!-- made by `make docs`: begin -->\n"
@@ -39,7 +40,10 @@ _TABLES_HEAD = (
     "Read the views; they keep their columns. The tables are for those who want to know; write to them through the "
     "[functions](sql.md) only. Why they are so: [the tables](../explanation/schema.md).\n"
 )
-_METRICS_HEAD = "Each worker serves them at `/metrics` on its metrics port, 9464 by default. Times are in seconds.\n\n"
+_METRICS_HEAD = (
+    "Each worker serves its own at `/metrics` on its metrics port, 9464 by default, a controller on 8080. Times are in "
+    "seconds. The gauges of queues come from one published reading, so combine them with max.\n"
+)
 _EVENTS_HEAD = (
     "Each log line of Tailrace has a field `event`. The text of a line may change, these names do not. "
     "With `TAILRACE_LOG_FORMAT=json` a line is one JSON object. "
@@ -66,6 +70,7 @@ def settings_page() -> str:
     for title, model, left_out in (
         ("Producers and workers", ProducerSettings, set()),
         ("Workers", WorkerSettings, common),
+        ("Controllers", ControllerSettings, set()),
     ):
         rows = [
             (f"`{info.variable}`", f"`{info.default}`", info.unit, info.description)
@@ -107,9 +112,12 @@ def tables_page() -> str:
 
 
 def metrics_page() -> str:
-    """Return the page of the metrics, from the module that declares them."""
-    rows = [(f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help) for one in metrics.ALL]
-    return "# Metrics\n\n" + _NOTE + _METRICS_HEAD + _table(("metric", "kind", "labels", "meaning"), rows)
+    """Return the page of the metrics, from the modules that declare them."""
+    parts = ["# Metrics\n\n", _NOTE, _METRICS_HEAD]
+    for title, declared in (("Workers", metrics.ALL), ("Controllers", controller_metrics.ALL)):
+        rows = [(f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.help) for one in declared]
+        parts += [f"\n## {title}\n\n", _table(("metric", "kind", "labels", "meaning"), rows)]
+    return "".join(parts)
 
 
 def events_page() -> str:
