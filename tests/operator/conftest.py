@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.operator.stage import Stage
 from tests.rig.kube.api import Api
 from tests.rig.kube.cluster import Cluster
 from tests.rig.kube.fault_proxy import FaultProxy
+from tests.rig.kube.fixtures import StartController
+from tests.rig.servers import RigDatabase
 
 
 @pytest.fixture
@@ -24,3 +27,17 @@ def through(control_plane: Cluster, kube_admin: Api, kube_namespace: str, fault_
     api = Api(fault_proxy.url, ssl.create_default_context(cafile=str(control_plane.ca)), token=token)
     yield api
     api.close()
+
+
+@pytest.fixture
+def stage(
+    control_plane: Cluster,
+    kube_admin: Api,
+    kube_namespace: str,
+    database: RigDatabase,
+    controller_process: StartController,
+) -> Stage:
+    """A namespace with a Secret that leads to the test's database; controllers and JobQueues are the test's to start."""
+    made = Stage(cluster=control_plane, admin=kube_admin, namespace=kube_namespace, database=database, start=controller_process)
+    made.secret()
+    return made
