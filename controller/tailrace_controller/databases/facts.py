@@ -44,8 +44,8 @@ class DatabaseFacts:
             raise DatabaseChanged(
                 f"database {self.address} is installation {self.installation_id}, before it was {installation_id}: nothing is "
                 "written to it, no worker is started for it",
-                hint="Point the Secret at the database of before; if the change is meant, delete the JobQueue and apply it "
-                "again, which keeps the jobs in both",
+                hint="Point the Secret at the database of before; if the change is meant, name another Secret in "
+                "spec.database.secretRef",
             )
 
 
