@@ -38,7 +38,16 @@ LINGER_SECONDS = 10.0
 HURRY_SECONDS = 15.0
 """How long workers may take to end after a second Ctrl-C."""
 
-_OWN = ("TAILRACE_DATABASE_URL", "TAILRACE_DATABASE_URL_FILE", "TAILRACE_DIRECT_DATABASE_URL", "TAILRACE_SETTINGS_FILE")
+_OWN = (
+    "TAILRACE_CONTAINER",
+    "TAILRACE_DATABASE_URL",
+    "TAILRACE_DATABASE_URL_FILE",
+    "TAILRACE_DIRECT_DATABASE_URL",
+    "TAILRACE_POD_NAME",
+    "TAILRACE_POD_UID",
+    "TAILRACE_SETTINGS_FILE",
+)
+"""Variables of ours that are not for workers: these have their own place, names and settings."""
 
 
 class _Queue:
