@@ -1,0 +1,105 @@
+"""Kubernetes events: one object for each resource and reason, counted, and at most one write in ten seconds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tailrace_controller.kube import Kube, Place, Recorder
+from tailrace_controller.kube.kinds import EVENT
+from tests.rig.kube.cluster import Cluster
+from tests.rig.waiting import aeventually
+
+
+class Clock:
+    """Seconds that the test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def kube(control_plane: Cluster) -> AsyncIterator[Kube]:
+    made = Kube(Place.find(kubeconfig=control_plane.kubeconfig))
+    yield made
+    made.close()
+
+
+def about(namespace: str, uid: str = "u-1") -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": "webhooks", "uid": uid}
+    return {"apiVersion": "tailrace.dev/v1alpha1", "kind": "JobQueue", "metadata": metadata}
+
+
+def recorder(kube: Kube, clock: Clock) -> Recorder:
+    return Recorder(kube, controller="tailrace.dev/controller", instance="pod_1", clock=clock)
+
+
+async def stored(kube: Kube, namespace: str) -> list[dict[str, Any]]:
+    found = await kube.list(EVENT, namespace=namespace)
+    return [one for one in found if one.get("reportingController") == "tailrace.dev/controller"]
+
+
+async def test_repeated_events_are_one_object_with_a_count(kube: Kube, kube_namespace: str) -> None:
+    """operator-notes 3.2 #13."""
+    clock = Clock()
+    events = recorder(kube, clock)
+    for _ in range(5):
+        await events.event(about(kube_namespace), type="Warning", reason="InvalidSpec", note="replicas: no")
+        clock.now += 11
+    (one,) = await stored(kube, kube_namespace)
+    assert (one["reason"], one["type"], one["note"], one["series"]["count"]) == ("InvalidSpec", "Warning", "replicas: no", 5)
+    assert one["regarding"]["name"] == "webhooks"
+
+
+async def test_a_burst_is_written_once_now_and_once_later(kube: Kube, kube_namespace: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tailrace_controller.kube.events._PAUSE_SECONDS", 0.5)
+    events = recorder(kube, Clock())
+    before = sum(n for (verb, _), n in kube.requests.items() if verb != "GET")
+    for _ in range(50):
+        await events.event(about(kube_namespace), type="Normal", reason="Scaled", note="2 workers are wanted")
+
+    async def counted() -> bool:
+        found = await stored(kube, kube_namespace)
+        return bool(found) and found[0].get("series", {}).get("count") == 50
+
+    await aeventually(counted)
+    assert sum(n for (verb, _), n in kube.requests.items() if verb != "GET") == before + 2
+
+
+async def test_another_sentence_takes_the_place_of_the_object(kube: Kube, kube_namespace: str) -> None:
+    clock = Clock()
+    events = recorder(kube, clock)
+    for note in ("first", "first", "second"):
+        await events.event(about(kube_namespace), type="Warning", reason="DatabaseProblem", note=note)
+        clock.now += 11
+    (one,) = await stored(kube, kube_namespace)
+    assert one["note"] == "second"
+    assert one.get("series") is None
+
+
+async def test_a_restarted_controller_goes_on_with_the_same_object(kube: Kube, kube_namespace: str) -> None:
+    for _ in range(2):
+        await recorder(kube, Clock()).event(about(kube_namespace), type="Normal", reason="Paused", note="paused")
+    assert len(await stored(kube, kube_namespace)) == 1
+
+
+async def test_events_of_resources_and_reasons_stand_apart_and_long_notes_are_cut(kube: Kube, kube_namespace: str) -> None:
+    events = recorder(kube, Clock())
+    await events.event(about(kube_namespace), type="Normal", reason="Paused", note="ä" * 2000)
+    await events.event(about(kube_namespace), type="Normal", reason="Resumed", note="b")
+    await events.event(about(kube_namespace, uid="u-2"), type="Normal", reason="Paused", note="c")
+    found = await stored(kube, kube_namespace)
+    assert len(found) == 3
+    assert max(len(one["note"].encode()) for one in found) <= 1024
+
+
+async def test_an_event_that_cannot_be_written_harms_nobody(control_plane: Cluster, kube_namespace: str) -> None:
+    kube = Kube(Place.find(kubeconfig=control_plane.kubeconfig), may_write=lambda: False)
+    await recorder(kube, Clock()).event(about(kube_namespace), type="Normal", reason="Paused", note="a")
+    assert await stored(kube, kube_namespace) == []
+    kube.close()
