@@ -98,6 +98,7 @@ docs: setup ## write the generated pages anew
 	$(PY) -m docs.generate
 	$(PY) -m tests.rig.pitfalls
 	$(PY) -m tests.rig.cases
+	$(PY) -m tests.rig.notes
 
 requirements: ## pin all packages anew (needs uv)
 	@{ sed -n '/^#/p' requirements/dev.txt; \

@@ -32,7 +32,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 900.0
 _REMEMBERED: Final = 10_000
-_IDENT: Final = re.compile(r"[^\s\"{}]{1,220}/[0-9a-f]{8}")
+_END: Final = re.compile(r".{1,200}/[0-9a-f]{8}$")
 _OOM: Final = "OOMKilled"
 _LISTS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
@@ -89,7 +89,7 @@ def _worker_of(ended: Mapping[str, Any], uid: str) -> str | None:
     """
     message = str(ended.get("message") or "")
     ident = message.split("\n", 1)[0].strip()
-    return ident if uid in ident and _IDENT.fullmatch(ident) else None
+    return ident if ident.startswith(f"{uid}/") and _END.search(ident) else None
 
 
 def _death(worker: str, pod: Mapping[str, Any], ended: Mapping[str, Any], *, present: bool) -> Death:

@@ -1,4 +1,7 @@
-"""The life of a JobQueue: applied, looked at, changed, held, scaled, deleted, on a real control plane."""
+"""The life of a JobQueue: applied, looked at, changed, held, scaled, deleted, on a real control plane (operator-notes 3.2 #19).
+
+The controller has the rights of one namespace and no others (operator-notes 3.2 #18).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ TYPES = {str(kind) for kind in ConditionType}
 
 
 def test_a_resource_becomes_workers_a_budget_and_settings(stage: Stage) -> None:
-    """operator-notes 3.2 #2, #3: the status is ours alone, whole, and written by server-side apply."""
+    """operator-notes 3.2 #1, #2, #3: no annotation of kopf's; the status is whole, and applied under a manager of its own."""
     stage.controller()
     stage.apply(replicas=3, worker={"slots": 4}, latencyTargetSeconds=30)
     deployment = stage.wait_replicas(3)
@@ -28,6 +31,8 @@ def test_a_resource_becomes_workers_a_budget_and_settings(stage: Stage) -> None:
     queue = stage.wait_settled()
     status = queue["status"]
     assert {one["type"] for one in status["conditions"]} == TYPES
+    written = {one["manager"] for one in queue["metadata"]["managedFields"] if one.get("subresource") == "status"}
+    assert written == {"tailrace-controller-status"}
     assert all(one["reason"] and one["message"] for one in status["conditions"])
     assert status["database"]["address"].endswith(f"/{stage.database.name}")
     assert "finalizers" not in queue["metadata"]

@@ -36,7 +36,7 @@ def cases() -> dict[str, Mapping[str, str]]:
 
 def citations() -> dict[str, list[str]]:
     """Return for each cited id the tests that cite it, as `folder/test_file.py::test_name`, sorted."""
-    return cited_in(_docstrings, _ID)
+    return cited_in(docstrings, _ID)
 
 
 def missing() -> list[str]:
@@ -66,8 +66,12 @@ def with_table(readme: str) -> str:
     return put_between(readme, _START, table(), _END)
 
 
-def _docstrings(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the place and the docstring of each test of a file, and of the file itself."""
+def docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the place and the docstring of each test of a file, and of the file itself.
+
+    Args:
+        path: The file.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     name = path.relative_to(TESTS).as_posix()
     yield name, ast.get_docstring(tree) or ""
