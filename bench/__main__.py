@@ -13,6 +13,7 @@ from bench.scenarios import (
     dead_letters,
     drain,
     enqueue,
+    fleet,
     future,
     groups,
     head,
@@ -37,6 +38,7 @@ BENCHES: dict[str, Callable[[Lab, Options], Outcome]] = {
     "limits": limits.run,
     "dead_letters": dead_letters.run,
     "maintenance_scale": maintenance_scale.run,
+    "fleet": fleet.run,
 }
 ROUNDS = 5
 

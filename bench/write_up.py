@@ -63,6 +63,12 @@ LINES = (
     Line("dead_letters", "dead_stats_ms", "their counts, ms", "≤ 100"),
     Line("dead_letters", "dead_requeue_per_s", "requeue of 100,000, jobs a second", "≥ 20,000"),
     Line("dead_letters", "dead_requeue_pickup_p99", "pickup p99 meanwhile, to idle", "≤ 2"),
+    Line("fleet", "fleet_cold_s", "1,000 JobQueues from nothing to children and status, s", "≤ 120"),
+    Line("fleet", "fleet_idle_cores_percent", "the controller standing still, % of a core", "≤ 5"),
+    Line("fleet", "fleet_rss_mb", "its peak memory, MB", "≤ 256"),
+    Line("fleet", "fleet_series_a_queue", "series of a queue", "≤ 40"),
+    Line("fleet", "fleet_scrape_ms", "a scrape, ms", "≤ 300"),
+    Line("fleet", "fleet_resync_writes", "writes of an unchanged resync", "0"),
 )
 
 
