@@ -6,6 +6,7 @@ does. `reconcile` calls this after `settle`; `act` writes, `rollouts` gives turn
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -82,7 +83,8 @@ class Fleet:
         Args:
             key: The JobQueue.
         """
-        return Live(deployment=await self._children.read(DEPLOYMENT, key), budget=await self._children.read(PDB, key))
+        found = await asyncio.gather(self._children.read(DEPLOYMENT, key), self._children.read(PDB, key))
+        return Live(deployment=found[0], budget=found[1])
 
     async def keep(self, key: Key, seen: Observed, live: Live, *, demand: Mapping[str, float]) -> Observed:
         """Make the children what they should be, as far as that is decided, and say what became of it.

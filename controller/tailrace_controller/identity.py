@@ -28,6 +28,7 @@ class Identity:
             namespaces: Those that are served; none means all.
         """
         self._kube, self._namespaces = kube, tuple(namespaces)
+        self._each_for_itself = bool(namespaces)
         self._known: dict[str, str] = {}
 
     async def of(self, namespace: str) -> str:
@@ -39,26 +40,27 @@ class Identity:
         Raises:
             KubeError: It could not be read.
         """
-        place = namespace if self._namespaces else _SYSTEM
-        if place not in self._known:
+        if not self._each_for_itself:
             try:
-                self._known[place] = await self._uid(place)
+                return await self._uid(_SYSTEM)
             except KubeRefused:
-                if place == namespace:
-                    raise
-                self._known[place] = await self._uid(namespace)
-        return self._known[place]
+                self._each_for_itself = True
+        return await self._uid(namespace)
 
     async def all(self) -> set[str]:
-        """Return every identity whose resources this controller serves.
+        """Return every identity that resources of this controller have had.
 
         Raises:
             KubeError: One could not be read.
         """
-        return {await self.of(namespace) for namespace in self._namespaces or (_SYSTEM,)}
+        for namespace in self._namespaces or (() if self._each_for_itself else (_SYSTEM,)):
+            await self.of(namespace)
+        return set(self._known.values())
 
     async def _uid(self, namespace: str) -> str:
-        found = await self._kube.get(NAMESPACE, name=namespace)
-        if found is None:
-            raise KubeUnavailable(f"there is no namespace {namespace}")
-        return str(found["metadata"]["uid"])
+        if namespace not in self._known:
+            found = await self._kube.get(NAMESPACE, name=namespace)
+            if found is None:
+                raise KubeUnavailable(f"there is no namespace {namespace}")
+            self._known[namespace] = str(found["metadata"]["uid"])
+        return self._known[namespace]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tailrace.db.allowed import Target
-from tailrace.errors import TailraceError
+from tailrace.errors import DatabaseUnavailable, TailraceError
 from tailrace.owners import QueueFacts
 from tailrace_controller.clock import boot
 from tailrace_controller.databases import Databases
@@ -149,11 +149,14 @@ class Readings:
         queues = sorted({shown.queue for shown in place.shown.values()})
         try:
             facts = await self._databases.at(place.target).facts(queues)
-        except TailraceError as error:
+        except DatabaseUnavailable as error:
             log.debug("figures cannot be read: %s", error)
             if place.away:
                 place.due = min(place.due, self._clock() + _AWAY_SECONDS)
             return
+        except TailraceError as error:
+            log.debug("figures cannot be read: %s", error)
+            facts = {}  # it answers; what else is wrong, a reconcile will see
         for key in list(place.away):
             place.away.discard(key)
             self._wake(key)

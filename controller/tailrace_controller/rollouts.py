@@ -13,7 +13,7 @@ from tailrace.names.annotations import Annotation
 from tailrace_controller.act import digest
 from tailrace_controller.work_queue import Key
 
-__all__ = ["MOST_AT_A_TIME", "Rollouts", "changes_template", "in_progress", "marked", "terminating"]
+__all__ = ["MOST_AT_A_TIME", "Rollouts", "changes_template", "in_progress", "is_observed", "marked", "terminating"]
 
 MOST_AT_A_TIME: Final = 10
 """Deployments that may roll out at a time, unless the settings say otherwise."""
@@ -43,19 +43,27 @@ def changes_template(desired: Object, live: Object) -> bool:
     return bool(has != desired["metadata"]["annotations"][Annotation.TEMPLATE])
 
 
+def is_observed(deployment: Object) -> bool:
+    """Tell whether the status of a Deployment speaks of what it asks for now.
+
+    Args:
+        deployment: As the API server has it.
+    """
+    seen = (deployment.get("status") or {}).get("observedGeneration") or 0
+    return int(seen) >= int(deployment["metadata"].get("generation") or 0)
+
+
 def in_progress(deployment: Object) -> bool:
-    """Tell whether a roll-out of the Deployment is under way; one that made no progress in time is not.
+    """Tell whether workers of an older template still run; a roll-out that made no progress in time holds nobody up.
 
     Args:
         deployment: As the API server has it.
     """
     status = deployment.get("status") or {}
-    if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
-        return True
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "Progressing":
-            return condition.get("reason") not in ("NewReplicaSetAvailable", "ProgressDeadlineExceeded")
-    return False
+        if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
+            return False
+    return int(status.get("replicas") or 0) > int(status.get("updatedReplicas") or 0)
 
 
 def terminating(deployment: Object) -> int:
@@ -88,6 +96,8 @@ class Rollouts:
             key: The JobQueue.
             deployment: None when there is none.
         """
+        if deployment is not None and not is_observed(deployment):
+            return  # nothing is known yet of what was just written
         if deployment is not None and in_progress(deployment):
             self._running.add(key)
         elif key in self._running:
@@ -104,10 +114,10 @@ class Rollouts:
             replicas: How many workers there should be.
             draining: How many pods were told to end and have not ended.
         """
-        if policy != "Paced":
+        if policy != "Paced" or replicas == 0:
             return self._go(key)
-        if draining > max(replicas, 1):
-            return f"{draining} workers still finish their jobs, and no more than {max(replicas, 1)} may do so at a time"
+        if draining > replicas:
+            return f"{draining} workers still finish their jobs, and no more than {replicas} may do so at a time"
         if key not in self._running and len(self._running) >= self._most:
             self._waiting.setdefault(key)
             return f"{len(self._running)} other queues roll out, and no more than {self._most} may do so at a time"

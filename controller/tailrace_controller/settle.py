@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tailrace.db.allowed import Target
 from tailrace.errors import (
+    DatabaseChanged,
     DatabaseUnavailable,
     InvalidOption,
     SchemaTooOld,
@@ -71,6 +72,7 @@ class Settler:
         self._secrets, self._databases, self._readings, self._recorder = secrets, databases, readings, recorder
         self._identity, self._allowed_hosts = identity, tuple(allowed_hosts)
         self._targets: dict[Key, Target] = {}
+        self._read: dict[Key, Target] = {}
         self._gone: OrderedDict[Key, Target] = OrderedDict()
         self._sharing: Counter[object] = Counter()
 
@@ -116,6 +118,8 @@ class Settler:
             self._readings.away(key, target)
         elif seen.queue is not None:
             self._readings.shows(key, target, queue=seen.resource.queue, held=seen.queue.held, status=status)
+        else:
+            self._readings.forget(key)
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a JobQueue that is gone, but where its workers' jobs are.
@@ -126,6 +130,7 @@ class Settler:
         self._secrets.begin(key)
         self._secrets.end(key)
         self._readings.forget(key)
+        self._read.pop(key, None)
         target = self._targets.pop(key, None)
         if target is not None:
             self._sharing[target.key] -= 1
@@ -161,7 +166,8 @@ class Settler:
             if _is_same_secret(seen.resource, live):
                 facts.must_be((seen.previous.get("database") or {}).get("installationID"))
         except TailraceError as error:
-            self._is_at(key, target)
+            if not isinstance(error, DatabaseChanged) or key not in self._targets:
+                self._is_at(key, target)  # what is known of dead workers goes to the database of before
             return replace(seen, database=refused(target, error, manual=_is_manual(seen.resource)), settled=False), {}
         self._is_at(key, target)
         seen = replace(seen, database=reached(facts))
@@ -234,7 +240,8 @@ class Settler:
 
     # ---- words -------------------------------------------------------------------------------------------------------
     async def _tell_secret(self, key: Key, seen: Observed, target: Target) -> None:
-        if self._targets.get(key, target) != target:
+        before, self._read[key] = self._read.get(key, target), target
+        if before != target:
             note = "the Secret has another connection string: workers take it at their next connect"
             await self._recorder.event(seen.raw, type="Normal", reason=EventReason.SECRET_CHANGED, note=note)
 

@@ -16,7 +16,8 @@ def deployment(reason: str | None, *, seen: int = 2, generation: int = 2, **stat
     return {"metadata": {"generation": generation}, "spec": {"replicas": 2}, "status": said}
 
 
-DONE, GOING = deployment("NewReplicaSetAvailable"), deployment("ReplicaSetUpdated")
+DONE = deployment("NewReplicaSetAvailable", replicas=2, updatedReplicas=2)
+GOING = deployment("ReplicaSetUpdated", replicas=3, updatedReplicas=1)
 
 
 def turns(most: int) -> tuple[Rollouts, list[tuple[str, str]]]:
@@ -30,11 +31,20 @@ def waits(rollouts: Rollouts, key: tuple[str, str], *, policy: str = "Paced", re
 
 def test_what_counts_as_in_progress() -> None:
     assert in_progress(GOING)
-    assert in_progress(deployment("NewReplicaSetAvailable", seen=1))
-    assert in_progress(deployment("NewReplicaSetCreated"))
     assert not in_progress(DONE)
-    assert not in_progress(deployment("ProgressDeadlineExceeded"))  # one that is stuck holds nobody up
+    assert not in_progress(deployment("ReplicaSetUpdated", replicas=2, updatedReplicas=2))  # a new fleet that starts
+    assert not in_progress(deployment("ProgressDeadlineExceeded", replicas=3, updatedReplicas=1))  # it holds nobody up
     assert not in_progress(deployment(None))
+
+
+def test_what_was_just_written_keeps_its_turn() -> None:
+    rollouts, woken = turns(1)
+    waits(rollouts, ONE)
+    waits(rollouts, TWO)
+    rollouts.seen(ONE, deployment("NewReplicaSetAvailable", seen=1, replicas=2, updatedReplicas=2))
+    assert woken == []
+    rollouts.seen(("a", "new"), deployment(None, seen=0))
+    assert "1 other" in str(waits(rollouts, TWO))
 
 
 def test_the_end_of_one_gives_its_turn_to_the_one_that_waits_longest() -> None:
