@@ -92,7 +92,7 @@ class Roster:
             KubeError: They cannot be listed.
         """
         found = list(resources) if resources is not None else await self._list()
-        wanted = {_reference(one): one for one in found}
+        wanted = {mark for one in found if (mark := _reference(one)) is not None}
         contents: dict[tuple[str, str], Mapping[str, bytes] | None] = {}
         limit = asyncio.Semaphore(_AT_A_TIME)
 
@@ -103,7 +103,7 @@ class Roster:
         await asyncio.gather(*(read(place) for place in {(mark[0], mark[1]) for mark in wanted}))
         known = {mark: self._target(mark, contents[mark[0], mark[1]]) for mark in wanted}
         self._targets = {mark: target for mark, target in known.items() if target is not None}
-        return [served(one, target) for one in found if (target := self._targets.get(_reference(one))) is not None]
+        return [served(one, target) for one in found if (target := self._targets.get(_reference(one) or ())) is not None]
 
     async def _list(self) -> list[Mapping[str, Any]]:
         pages = [await self._kube.list(JOBQUEUE, namespace=place) for place in self._settings.watch_namespaces or (None,)]
@@ -119,7 +119,7 @@ class Roster:
             return None
         return _decoded((found or {}).get("data") or {})
 
-    def _target(self, mark: tuple[str, ...], content: Mapping[str, bytes] | None) -> Target | None:
+    def _target(self, mark: tuple[str, str, str, str], content: Mapping[str, bytes] | None) -> Target | None:
         if content is None:
             return self._targets.get(mark)
         _, _, key, schema = mark
@@ -131,10 +131,14 @@ class Roster:
             return None  # the leader tells it in the status
 
 
-def _reference(resource: Mapping[str, Any]) -> tuple[str, ...]:
-    database = resource["spec"]["database"]
-    reference = database["secretRef"]
-    return resource["metadata"]["namespace"], reference["name"], reference["key"], database.get("schemaName") or "tailrace"
+def _reference(resource: Mapping[str, Any]) -> tuple[str, str, str, str] | None:
+    """Which key of which Secret, and the schema; None when an old object does not say."""
+    database = (resource.get("spec") or {}).get("database") or {}
+    reference = database.get("secretRef") or {}
+    name, key = reference.get("name"), reference.get("key")
+    if not name or not key:
+        return None
+    return resource["metadata"]["namespace"], name, key, database.get("schemaName") or "tailrace"
 
 
 def _decoded(data: Mapping[str, str]) -> Mapping[str, bytes]:

@@ -195,7 +195,7 @@ class Service:
         """Whether the API server answers, so that another may lead by now."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                return await self.kube.read("/version") is not None
+                return await self._lease_kube.read("/version") is not None
         except KubeRefused:
             return True
         except (KubeError, TimeoutError):
@@ -242,9 +242,8 @@ class Service:
         if task.cancelled() or self.stop.is_set():
             return
         if (error := task.exception()) is not None:
-            log.error(
-                "a part of the controller failed: %s", task.get_name(), exc_info=error, extra={"event": Event.CONTROLLER_STOPPED}
-            )
+            fields = {"event": Event.CONTROLLER_STOPPED}
+            log.error("a part of the controller failed: %s", task.get_name(), exc_info=error, extra=fields)
         self._end(1)
 
     async def _ticking(self) -> None:

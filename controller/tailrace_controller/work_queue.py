@@ -129,21 +129,18 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Keys that are due and wait for their turn."""
-        now = self._clock()
-        return sum(1 for e in self._entries.values() if not e.busy and e.due is not None and e.due <= now)
+        """Keys that are due and wait for their turn; may be asked from any thread, as the next."""
+        return len(self._waiting())
 
     @property
     def oldest_seconds(self) -> float:
         """How long the key that waits longest has been due; 0 when none waits."""
-        now = self._clock()
-        waits = (now - e.asked for e in self._entries.values() if not e.busy and e.due is not None and e.due <= now)
-        return max(0.0, max(waits, default=0.0))
+        return max(self._waiting(), default=0.0)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is due and nothing is being looked at."""
-        return self.depth == 0 and not any(entry.busy for entry in self._entries.values())
+        return self.depth == 0 and not any(entry.busy for entry in list(self._entries.values()))
 
     async def run(self, reconcile: Reconcile, *, workers: int) -> None:
         """Work keys off until cancelled; what is under way then is cancelled too.
@@ -162,6 +159,11 @@ class WorkQueue:
                 group.create_task(self._look(key, entry, reconcile, free), name=f"reconcile {key[0]}/{key[1]}")
 
     # ---- inside ------------------------------------------------------------------------------------------------------
+    def _waiting(self) -> list[float]:
+        """The seconds that each key has been due."""
+        now, entries = self._clock(), list(self._entries.values())
+        return [now - entry.asked for entry in entries if not entry.busy and entry.due is not None and entry.due <= now]
+
     def _push(self, key: Key, due: float) -> None:
         heapq.heappush(self._heap, (due, key))
         self._news.set()
