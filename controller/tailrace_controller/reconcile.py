@@ -91,6 +91,7 @@ class Reconciler:
         seen = Observed(
             raw=raw, resource=resource, invalid=invalid, now=self._now(), controller_version=VERSION, pods=self._pods_of(key)
         )
+        self.settler.begin(key)
         seen, demand = await self.settler.settle(key, seen, live=live.deployment)
         seen = await self.fleet.keep(key, seen, live, demand=demand)
         status = await self._report.tell(seen)

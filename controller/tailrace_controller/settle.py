@@ -29,7 +29,7 @@ from tailrace_controller.connection_string import connection_string
 from tailrace_controller.database_seen import conflict, reached, refused
 from tailrace_controller.databases import DatabaseFacts, Databases, QueueDatabase
 from tailrace_controller.identity import Identity
-from tailrace_controller.kube import Recorder
+from tailrace_controller.kube import KubeError, Recorder
 from tailrace_controller.observed import Observed
 from tailrace_controller.readings import Readings, queue_seen
 from tailrace_controller.secrets import Secrets
@@ -103,14 +103,23 @@ class Settler:
         target = self._targets.get(key)
         return 1.0 if target is None else max(1.0, self._sharing[target.key] / _QUEUES_FOR_ONE_LOOK)
 
+    def begin(self, key: Key) -> None:
+        """Begin a reconcile, whose end is `told`: what it does not read is no longer looked at.
+
+        Args:
+            key: The JobQueue.
+        """
+        self._secrets.begin(key)
+
     def told(self, key: Key, seen: Observed, status: Object) -> None:
-        """Note what a status says, so that a change of the figures is noticed.
+        """End a reconcile: note what its status says, so that a change of the figures is noticed.
 
         Args:
             key: The JobQueue.
             seen: What its reconcile saw.
             status: What was told.
         """
+        self._secrets.end(key)
         target = self._targets.get(key)
         if target is None or seen.database is None or seen.resource is None:
             self._readings.forget(key)
@@ -173,6 +182,8 @@ class Settler:
         seen = replace(seen, database=reached(facts))
         try:
             return await self._write(key, seen, seen.resource, database)
+        except KubeError:
+            raise
         except InvalidOption as error:
             return replace(seen, invalid=str(error), settled=False), {}
         except TailraceError as error:
