@@ -556,6 +556,20 @@ begin
     || case when last ? 'demand' then jsonb_build_object('demand', last -> 'demand') else '{}' end;
 end $$;
 
+-- Whether a queue has any live job: one entry of each index is looked at, since most of a thousand queues are empty.
+create function tailrace.has_jobs_v1(queue text) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_variable
+begin
+  return exists (select from tailrace.job j where j.queue = queue and j.serial_group is null and j.key_slot = 0 and j.lost = 0)
+    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 0 and j.serial_group is not null)
+    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 0 and j.lost > 0)
+    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 1);
+end $$;
+
 -- The counts of job_reading_v1, taken now.
 create function tailrace.job_counts_v1(queue text, last jsonb) returns jsonb
 language plpgsql volatile
@@ -575,7 +589,12 @@ declare
   v_came     double precision;
   s          record;
 begin
-  select q.* into s from tailrace.queue_stats(queue) q;
+  if tailrace.has_jobs_v1(queue) then
+    select q.* into s from tailrace.queue_stats(queue) q;
+  else
+    select 0::bigint as ready, 0::bigint as scheduled, 0::bigint as retrying, 0::bigint as blocked, 0::bigint as held,
+           0::bigint as unclaimable, 0::bigint as stale, 0::bigint as total, null::float8 as oldest_ready_age, null::float8 as next_due_in into s;
+  end if;
   if v_elapsed > 0 then
     -- What is blocked by a limit has come too: it is blocked and ready by turns. A count of ends that lags behind the jobs
     -- makes one step too small and the next too large; the average bears that, so only it is kept above zero.
