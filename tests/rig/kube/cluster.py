@@ -208,7 +208,7 @@ def wait_established(api: Api, crd: str, *, timeout: float = 20.0) -> None:
     def served() -> bool:
         found = api.get("customresourcedefinitions", crd)
         assert found is not None, f"there is no CRD {crd}"
-        conditions = {one["type"]: one for one in found.get("status", {}).get("conditions", [])}
+        conditions = {one["type"]: one for one in found.get("status", {}).get("conditions") or ()}
         assert conditions.get("Established", {}).get("status") == "True", conditions
         group, version = found["spec"]["group"], found["spec"]["versions"][0]["name"]
         api.ask("GET", f"/apis/{group}/{version}/{found['spec']['names']['plural']}")
