@@ -129,4 +129,5 @@ def test_a_fingerprint_changes_with_what_is_there_and_only_then() -> None:
 
 def test_a_missing_value_is_not_the_text_that_stands_for_it() -> None:
     place = Reference("Secret", "s", "k")
-    assert len({fingerprint({place: value}, key=KEY) for value in (None, b"absent", b"", {})}) == 4
+    values: tuple[dict[str, bytes] | bytes | None, ...] = (None, b"absent", b"", {})
+    assert len({fingerprint({place: value}, key=KEY) for value in values}) == len(values)

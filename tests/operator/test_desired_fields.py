@@ -72,6 +72,7 @@ def changes(part: BaseModel, path: str = "") -> Iterator[tuple[str, BaseModel]]:
     for name, info in type(part).model_fields.items():
         place = f"{path}.{info.alias}" if path else str(info.alias)
         value = getattr(part, name)
+        inner: Iterator[tuple[str, Any]]
         if isinstance(value, BaseModel):
             inner = ((below, copy) for below, copy in changes(value, place))
         elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):

@@ -12,7 +12,8 @@ PATH = "spec.template"
 
 
 def pod(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    return merged({"spec": base}, {"spec": over}, path=PATH)["spec"]
+    found: dict[str, Any] = merged({"spec": base}, {"spec": over}, path=PATH)["spec"]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -143,21 +143,18 @@ def test_the_deployment_makes_restricted_pods(kube_admin: Api, kube_namespace: s
     queue = kube_admin.create("jobqueues", {**document(), "metadata": {"name": "webhooks"}}, namespace=kube_namespace)
     context = Context(uid=queue["metadata"]["uid"], replicas=2)
     apply(kube_admin, deployment(placed(job_queue(), kube_namespace), context=context))
-    found = eventually(
-        lambda: (
-            (pods := kube_admin.list("pods", namespace=kube_namespace, labels="tailrace.dev/queue=webhooks"))
-            and len(pods) == 2
-            and pods
-        ),
-        30,
-        what="two pods",
-    )
+
+    def pods() -> list[Body]:
+        made = kube_admin.list("pods", namespace=kube_namespace, labels="tailrace.dev/queue=webhooks")
+        return made if len(made) == 2 else []
+
+    found = eventually(pods, 30, what="two pods")
     assert all(one["spec"]["securityContext"]["runAsNonRoot"] for one in found)
     assert all(one["metadata"]["labels"]["pod-template-hash"] for one in found)
 
 
 def test_a_status_with_every_field_is_stored_and_written_once(kube_admin: Api, kube_namespace: str) -> None:
-    scaling = {"autoscaling": {"mode": "Operator", "maxReplicas": 9}}
+    scaling: dict[str, Any] = {"autoscaling": {"mode": "Operator", "maxReplicas": 9}}
     created = kube_admin.create("jobqueues", {**document(**scaling), "metadata": {"name": "webhooks"}}, namespace=kube_namespace)
     seen = observed(
         spec=scaling,

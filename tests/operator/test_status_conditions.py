@@ -15,7 +15,7 @@ from tailrace_controller.status import conditions, status
 from tailrace_controller.status.blockers import STALLED
 from tests.operator.scene import NOW, condition, deployed, observed, word
 
-REACHED = {"address": "db:5432/app", "reached": True}
+REACHED: dict[str, Any] = {"address": "db:5432/app", "reached": True}
 
 
 def problem(reason: Reason) -> Problem:
@@ -139,11 +139,15 @@ def test_a_mode_of_another_release_stalls_and_says_what_to_set(mode: str) -> Non
 
 def test_ready_at_no_workers() -> None:
     """jobqueue.md: True with reason ScaledToZero or OnHold."""
-    none = {"wanted": 0, "deployment": deployed(replicas=0)}
+    none: dict[str, Any] = {"wanted": 0, "deployment": deployed(replicas=0)}
     assert word(observed(**none)) == ("True", "ScaledToZero")
     assert word(observed(**none, spec={"stopPolicy": "HoldAndDrain"})) == ("True", "OnHold")
     assert word(observed(wanted=0, deployment=deployed(replicas=2))) == ("True", "Draining")
-    ending = {"wanted": 0, "deployment": deployed(replicas=0, terminatingReplicas=2), "spec": {"stopPolicy": "HoldAndDrain"}}
+    ending: dict[str, Any] = {
+        "wanted": 0,
+        "deployment": deployed(replicas=0, terminatingReplicas=2),
+        "spec": {"stopPolicy": "HoldAndDrain"},
+    }
     assert word(observed(**ending)) == ("True", "Draining")
     assert "2 workers" in condition(observed(**ending), "Ready")["message"]
 
