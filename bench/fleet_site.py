@@ -124,7 +124,7 @@ class Site:
 
 
 def _told(queue: dict[str, Any]) -> bool:
-    return (queue.get("status") or {}).get("observedGeneration") == queue["metadata"]["generation"]
+    return bool((queue.get("status") or {}).get("observedGeneration") == queue["metadata"]["generation"])
 
 
 def _is(queue: dict[str, Any], condition: str) -> bool:

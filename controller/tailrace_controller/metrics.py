@@ -20,6 +20,7 @@ from tailrace.health import MetricsPage
 from tailrace.maintenance.counts import RoutineCounts
 from tailrace.names import controller_metrics as names
 from tailrace.names import metrics as shared
+from tailrace.names.metrics import Metric
 from tailrace_controller.clock import boot
 from tailrace_controller.queue_page import QUEUE_METRICS, Line, queue_page
 from tailrace_controller.version import VERSION
@@ -125,7 +126,7 @@ def _maintenance(board: Board, kept: Kept) -> None:
     for routine, at in list(counts.last_success.items()):
         board.add(names.MAINTENANCE_LAST_SUCCESS, (database, routine), at)
     board.add(names.ORPHANED_JOBS, (database,), counts.orphans)
-    by_queue: tuple[tuple[Any, Mapping[tuple[str, ...], int]], ...] = (
+    by_queue: tuple[tuple[Metric, Mapping[Any, int]], ...] = (
         (shared.LEASES_RECLAIMED, counts.leases),
         (shared.DEAD_ADDED, counts.died),
         (shared.DEAD_REQUEUED, counts.back),

@@ -20,6 +20,7 @@ __all__ = ["QUEUE_METRICS", "Line", "queue_page"]
 
 _STATES: Final = ("ready", "scheduled", "retrying", "blocked", "held", "unclaimable", "running", "stale")
 _LETTERS: Final = ("dead", "requeued", "resolved")
+_CONDITIONS: Final = tuple(kind.value for kind in ConditionType)
 _TRUTH: Final = {"True": "1", "False": "0"}
 
 QUEUE_METRICS: Final[tuple[Metric, ...]] = (
@@ -73,8 +74,8 @@ def queue_page(lines: Iterable[Line]) -> bytes:
         conditions = {one.get("type"): one.get("status") for one in line.status.get("conditions") or ()}
         if conditions:
             out, name = samples[names.CONDITION], names.CONDITION.name
-            for kind in ConditionType:
-                out.append(f'{name}{{{labels},condition="{kind.value}"}} {_TRUTH.get(str(conditions.get(kind.value)), "-1")}\n')
+            for one in _CONDITIONS:
+                out.append(f'{name}{{{labels},condition="{one}"}} {_TRUTH.get(str(conditions.get(one)), "-1")}\n')
         for kind, number in line.replicas.items():
             samples[names.QUEUE_REPLICAS].append(f'{names.QUEUE_REPLICAS.name}{{{labels},kind="{kind}"}} {number}\n')
     text: list[str] = []

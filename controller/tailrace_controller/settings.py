@@ -11,14 +11,14 @@ import socket
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from tailrace.names.labels import DEFAULT_CONTROLLER, instance, is_default
 from tailrace.settings import LayeredSettings, Names
 
 __all__ = ["ControllerSettings"]
 
-_SECONDS: Final = {"unit": "s"}
+_SECONDS: Final[dict[str, JsonValue]] = {"unit": "s"}
 _LEASE: Final = "tailrace-controller"
 _LONGEST_WRITE_SECONDS: Final = 5.0
 

@@ -121,8 +121,8 @@ class Triggers:
         self._thread = thread
         thread.start()
         log.info("watching", extra={"event": Event.WATCH_STARTED, "resources": len(self.cache.resources)})
-        why, error = await self._look_after(thread)
-        log.warning("the watches are begun anew: %s", why, extra={"event": Event.WATCH_FAILED, "error": error})
+        why, told = await self._look_after(thread)
+        log.warning("the watches are begun anew: %s", why, extra={"event": Event.WATCH_FAILED, "error": told})
         await self._end_thread(_STOP_SECONDS)
         return why
 

@@ -39,9 +39,9 @@ def test_spec_labels_our_annotations_and_the_mark_of_deletion_wake() -> None:
     known.take(JOBQUEUE, "ADDED", queue(1))
     assert known.take(JOBQUEUE, "MODIFIED", queue(2, generation=2)) == KEY
     assert known.take(JOBQUEUE, "MODIFIED", queue(3, generation=2, labels={"team": "a"})) == KEY
-    annotated = {"annotations": {"tailrace.dev/reconcile": "disabled"}, "labels": {"team": "a"}}
+    annotated: dict[str, Any] = {"annotations": {"tailrace.dev/reconcile": "disabled"}, "labels": {"team": "a"}}
     assert known.take(JOBQUEUE, "MODIFIED", queue(4, generation=2, **annotated)) == KEY
-    foreign = {**annotated, "annotations": {**annotated["annotations"], "example.com/note": "x"}}
+    foreign: dict[str, Any] = {**annotated, "annotations": {**annotated["annotations"], "example.com/note": "x"}}
     assert known.take(JOBQUEUE, "MODIFIED", queue(5, generation=2, **foreign)) is None
     assert known.take(JOBQUEUE, "MODIFIED", queue(6, generation=2, deletionTimestamp="2026-11-27T22:00:00Z", **foreign)) == KEY
     assert known.take(JOBQUEUE, "DELETED", queue(7)) == KEY

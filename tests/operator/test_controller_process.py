@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tailrace.names import controller_metrics as names
-from tests.operator.scene import Scene
+from tests.operator.stage import Stage
 from tests.rig.processes import StartProcess, clean_environment
 from tests.rig.waiting import eventually
 
@@ -23,10 +23,10 @@ def families(page: str) -> dict[str, tuple[str, str]]:
     return {name: (kind, helps[name]) for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", page, re.MULTILINE)}
 
 
-def test_every_declared_metric_is_there_with_its_labels(scene: Scene) -> None:
-    controller = scene.controller()
-    scene.apply()
-    scene.wait_replicas(1)
+def test_every_declared_metric_is_there_with_its_labels(stage: Stage) -> None:
+    controller = stage.controller()
+    stage.apply()
+    stage.wait_replicas(1)
     eventually(lambda: controller.metric("tailrace_stats_timestamp_seconds", queue="jobs") > 0, 40, what="a reading")
     page = controller.get("/metrics")[1]
     shown = families(page)
@@ -45,23 +45,23 @@ def test_every_declared_metric_is_there_with_its_labels(scene: Scene) -> None:
         seen.add(metric.name)
     assert seen >= {"tailrace_queue_jobs", "tailrace_jobqueue_condition", "tailrace_watch_last_event_timestamp_seconds"}
     assert controller.metric("tailrace_queue_replicas", queue="jobs", kind="current") == 1
-    of_queue = [line for line in page.splitlines() if f'namespace="{scene.namespace}",queue="jobs"' in line]
+    of_queue = [line for line in page.splitlines() if f'namespace="{stage.namespace}",queue="jobs"' in line]
     assert len(of_queue) <= 40  # operator.md 7
-    assert f'database="{scene.namespace}/db"' in page
+    assert f'database="{stage.namespace}/db"' in page
 
 
-def test_probes_answer(scene: Scene) -> None:
-    controller = scene.controller()
+def test_probes_answer(stage: Stage) -> None:
+    controller = stage.controller()
     assert controller.get("/livez") == (200, "ok\n")
     assert controller.get("/readyz") == (200, "ok\n")
     assert controller.get("/other")[0] == 404
 
 
-def test_an_idle_controller_fits_into_its_request(scene: Scene) -> None:
+def test_an_idle_controller_fits_into_its_request(stage: Stage) -> None:
     """operator-notes 3.1: kopf with the official client costs about 60 MiB."""
-    controller = scene.controller()
-    scene.apply()
-    scene.wait_settled()
+    controller = stage.controller()
+    stage.apply()
+    stage.wait_settled()
     assert psutil.Process(controller.pid).memory_info().rss < REQUEST_MIB * 2**20
 
 
@@ -90,10 +90,10 @@ def test_settings_out_of_order_are_refused(process: StartProcess) -> None:
 
 
 @pytest.mark.parametrize("signal_name", ["terminate", "interrupt"])
-def test_it_ends_with_status_0_when_it_is_told_to(scene: Scene, signal_name: str) -> None:
-    controller = scene.controller()
+def test_it_ends_with_status_0_when_it_is_told_to(stage: Stage, signal_name: str) -> None:
+    controller = stage.controller()
     controller.terminate() if signal_name == "terminate" else controller.signal(2)
     assert controller.wait(10) == 0
     assert controller.events("controller_stopped")[-1]["status"] == 0
-    found = scene.must("leases", "tailrace-controller")
+    found = stage.must("leases", "tailrace-controller")
     assert found["spec"]["holderIdentity"] == ""

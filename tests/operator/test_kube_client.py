@@ -48,14 +48,14 @@ async def test_objects_are_written_and_read_as_dictionaries(kube: Kube, kube_nam
     assert (await kube.get(CONFIGMAP, namespace=kube_namespace, name="one") or {})["data"] == {"a": "1"}
     with pytest.raises(KubeConflict) as twice:
         await kube.create(CONFIGMAP, config_map(kube_namespace, a="2"))
-    assert (twice.value.status, twice.value.reason) == (409, "AlreadyExists")
+    assert (twice.value.status, twice.value.word) == (409, "AlreadyExists")
     assert 'configmaps "one" already exists' in str(twice.value)
 
     patched = await kube.patch(CONFIGMAP, namespace=kube_namespace, name="one", body={"data": {"b": "2"}})
     assert patched["data"] == {"a": "1", "b": "2"}
     with pytest.raises(KubeConflict) as old:
         await kube.replace(CONFIGMAP, {**made, "data": {"c": "3"}})
-    assert old.value.reason == "Conflict"
+    assert old.value.word == "Conflict"
     assert (await kube.replace(CONFIGMAP, {**patched, "data": {"c": "3"}}))["data"] == {"c": "3"}
 
 
@@ -77,9 +77,8 @@ async def test_apply_owns_fields_and_names_the_version_it_was_worked_out_from(ku
 
 async def test_a_dry_run_tells_of_mistyped_fields_and_changes_nothing(kube: Kube, kube_namespace: str) -> None:
     wrong = {**config_map(kube_namespace, a="1"), "date": {"a": "1"}}
-    with pytest.raises(KubeRefused, match=r"field not declared in schema|unknown field") as refused:
+    with pytest.raises(KubeRefused, match=r"\.date: field not declared in schema"):  # said with status 500
         await kube.apply(CONFIGMAP, wrong, manager=MANAGER, dry_run=True)
-    assert not isinstance(refused.value, KubeMissing)
     await kube.apply(CONFIGMAP, config_map(kube_namespace, a="1"), manager=MANAGER, dry_run=True)
     assert await kube.get(CONFIGMAP, namespace=kube_namespace, name="one") is None
 

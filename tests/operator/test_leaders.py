@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.scene import QUICK, Scene
+from tests.operator.stage import QUICK, Stage
 from tests.rig.kube.controllers import ControllerProcess
 from tests.rig.kube.fixtures import StartController
 from tests.rig.waiting import eventually
@@ -15,24 +15,24 @@ from tests.rig.waiting import eventually
 LEASE = "tailrace-controller"
 
 
-def holder(scene: Scene) -> str:
-    found: Any = scene.get("leases", LEASE)
+def holder(stage: Stage) -> str:
+    found: Any = stage.get("leases", LEASE)
     return str(found["spec"].get("holderIdentity") or "") if found else ""
 
 
-def pair(scene: Scene, start: StartController) -> tuple[ControllerProcess, ControllerProcess]:
+def pair(stage: Stage, start: StartController) -> tuple[ControllerProcess, ControllerProcess]:
     """Start a leader and one that stands by."""
-    leader = scene.controller(env={"TAILRACE_POD_NAME": "first"})
+    leader = stage.controller(env={"TAILRACE_POD_NAME": "first"})
     second = start(env={**QUICK, "TAILRACE_POD_NAME": "second"})
     assert second.wait_event("leader_seen")["holder"].startswith("first_")
     return leader, second
 
 
-def test_the_second_stands_by_and_writes_nothing(scene: Scene, controller_process: StartController) -> None:
-    _, second = pair(scene, controller_process)
-    scene.apply()
-    scene.wait_replicas(1)
-    scene.wait_settled()
+def test_the_second_stands_by_and_writes_nothing(stage: Stage, controller_process: StartController) -> None:
+    _, second = pair(stage, controller_process)
+    stage.apply()
+    stage.wait_replicas(1)
+    stage.wait_settled()
     assert second.get("/readyz")[0] == 200
     assert second.metric("tailrace_leader") == 0
     writes = [
@@ -46,58 +46,58 @@ def test_the_second_stands_by_and_writes_nothing(scene: Scene, controller_proces
     eventually(lambda: second.metric("tailrace_stats_timestamp_seconds", queue="jobs") > 0, 40, what="the reading")
 
 
-def test_when_the_leader_is_killed_the_other_writes(scene: Scene, controller_process: StartController) -> None:
-    leader, second = pair(scene, controller_process)
-    scene.apply()
-    scene.wait_replicas(1)
+def test_when_the_leader_is_killed_the_other_writes(stage: Stage, controller_process: StartController) -> None:
+    leader, second = pair(stage, controller_process)
+    stage.apply()
+    stage.wait_replicas(1)
     leader.kill9()
-    scene.change(replicas=3)
-    scene.wait_replicas(3, timeout=20)
-    assert holder(scene).startswith("second_")
+    stage.change(replicas=3)
+    stage.wait_replicas(3, timeout=20)
+    assert holder(stage).startswith("second_")
     assert second.metric("tailrace_leader") == 1
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_at_once(scene: Scene, controller_process: StartController) -> None:
-    leader, second = pair(scene, controller_process)
+def test_a_leader_that_is_told_to_stop_hands_over_at_once(stage: Stage, controller_process: StartController) -> None:
+    leader, second = pair(stage, controller_process)
     began = time.monotonic()
     leader.terminate()
     assert leader.wait(10) == 0
     second.wait_ready()
     assert time.monotonic() - began < 3.0, "it waited for the Lease to run out"
-    assert holder(scene).startswith("second_")
+    assert holder(stage).startswith("second_")
 
 
 def test_a_leader_that_stood_still_ends_within_a_second_and_undoes_nothing(
-    scene: Scene, controller_process: StartController
+    stage: Stage, controller_process: StartController
 ) -> None:
     """SIGSTOP during a change, SIGCONT after another has made it and more."""
-    leader, second = pair(scene, controller_process)
-    scene.apply()
-    scene.wait_replicas(1)
-    scene.change(replicas=2)  # it may just be working on this
+    leader, second = pair(stage, controller_process)
+    stage.apply()
+    stage.wait_replicas(1)
+    stage.change(replicas=2)  # it may just be working on this
     leader.stop()
-    scene.change(replicas=3)
+    stage.change(replicas=3)
     second.wait_ready()
-    scene.wait_replicas(3)
-    scene.change(replicas=4)
-    scene.wait_replicas(4)
-    generation = scene.wait_replicas(4)["metadata"]["generation"]
+    stage.wait_replicas(3)
+    stage.change(replicas=4)
+    stage.wait_replicas(4)
+    generation = stage.wait_replicas(4)["metadata"]["generation"]
 
     leader.cont()
     began = time.monotonic()
     assert leader.wait(10) == 1
     assert time.monotonic() - began < 1.5
     assert leader.events("leader_lost")
-    scene.wait_settled()
-    assert scene.wait_replicas(4)["metadata"]["generation"] == generation
-    assert holder(scene).startswith("second_")
+    stage.wait_settled()
+    assert stage.wait_replicas(4)["metadata"]["generation"] == generation
+    assert holder(stage).startswith("second_")
 
 
-def test_a_lease_that_somebody_else_takes_ends_the_leader_within_a_second(scene: Scene) -> None:
-    leader = scene.controller()
+def test_a_lease_that_somebody_else_takes_ends_the_leader_within_a_second(stage: Stage) -> None:
+    leader = stage.controller()
 
     def steal() -> bool:
-        scene.admin.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody"}}, namespace=scene.namespace)
+        stage.admin.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody"}}, namespace=stage.namespace)
         return bool(leader.events("leader_lost")) or not leader.running
 
     eventually(steal, 10, what="the loss")
@@ -107,35 +107,35 @@ def test_a_lease_that_somebody_else_takes_ends_the_leader_within_a_second(scene:
 
 
 @pytest.mark.slow
-def test_rolling_restarts_while_queues_come_and_go(scene: Scene, controller_process: StartController) -> None:
+def test_rolling_restarts_while_queues_come_and_go(stage: Stage, controller_process: StartController) -> None:
     """g2: twenty JobQueues are made and deleted while controllers are replaced; none is left behind or frozen."""
-    controllers = [scene.controller(env={"TAILRACE_POD_NAME": "0"})]
+    controllers = [stage.controller(env={"TAILRACE_POD_NAME": "0"})]
     for number in range(1, 4):
         controllers.append(controller_process(env={**QUICK, "TAILRACE_POD_NAME": str(number)}))
         for one in range(20):
-            scene.apply(f"q{number}-{one}")
+            stage.apply(f"q{number}-{one}")
         controllers[-2].terminate()
         if number > 1:
             for one in range(20):
-                scene.admin.delete("jobqueues", f"q{number - 1}-{one}", namespace=scene.namespace)
+                stage.admin.delete("jobqueues", f"q{number - 1}-{one}", namespace=stage.namespace)
     for controller in controllers[:-1]:
         assert controller.wait(20) == 0
     for one in range(20):
-        scene.wait_replicas(1, f"q3-{one}", timeout=60)
+        stage.wait_replicas(1, f"q3-{one}", timeout=60)
 
     def only_the_last() -> bool:
-        left = {d["metadata"]["name"] for d in scene.admin.list("deployments", namespace=scene.namespace)}
+        left = {d["metadata"]["name"] for d in stage.admin.list("deployments", namespace=stage.namespace)}
         assert left == {f"q3-{one}-worker" for one in range(20)}, left
         return True
 
     eventually(only_the_last, 60, what="children of deleted queues gone")
 
 
-def test_controllers_of_other_names_do_not_meet(scene: Scene) -> None:
+def test_controllers_of_other_names_do_not_meet(stage: Stage) -> None:
     """Several installations: Lease, field manager and resources are apart."""
-    scene.controller()
-    scene.apply("ours")
-    scene.apply("theirs", controllerName="other.example/second")
-    scene.wait_replicas(1, "ours")
-    assert scene.deployment("theirs") is None
-    assert not scene.status("theirs")
+    stage.controller()
+    stage.apply("ours")
+    stage.apply("theirs", controllerName="other.example/second")
+    stage.wait_replicas(1, "ours")
+    assert stage.deployment("theirs") is None
+    assert not stage.status("theirs")

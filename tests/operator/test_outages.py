@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operator.scene import QUICK, Scene
+from tests.operator.stage import QUICK, Stage
 from tests.rig.kube import controllers
 from tests.rig.kube.cluster import CRDS
 from tests.rig.kube.control_plane import ControlPlane
@@ -27,8 +27,8 @@ class Site:
         self.admin = self.cluster.api()
         make_namespace(self.admin, NAMESPACE)
         controllers.grant_in_namespace(self.cluster, NAMESPACE)
-        self.scene = Scene(cluster=self.cluster, admin=self.admin, namespace=NAMESPACE, database=database)
-        self.scene.secret()
+        self.stage = Stage(cluster=self.cluster, admin=self.admin, namespace=NAMESPACE, database=database)
+        self.stage.secret()
         self.started: list[ControllerProcess] = []
 
     def start(self, env: Mapping[str, str] | None = None) -> ControllerProcess:
@@ -61,8 +61,8 @@ def reaped(controller: ControllerProcess) -> float:
 def test_maintenance_goes_on_while_no_api_server_answers(site: Site) -> None:
     """operator.md 1: the Lease guards writes to the API server only; a controller that is alone keeps its databases."""
     controller = site.start().wait_ready()
-    site.scene.apply()
-    site.scene.wait_replicas(1)
+    site.stage.apply()
+    site.stage.wait_replicas(1)
     eventually(lambda: reaped(controller) > 0, 20, what="the reaper")
     site.plane.kill_api_server()
     eventually(lambda: controller.events("leader_lost"), 20, what="the loss of the Lease")
@@ -74,8 +74,8 @@ def test_maintenance_goes_on_while_no_api_server_answers(site: Site) -> None:
 
     site.plane.start_api_server()
     eventually(lambda: controller.metric("tailrace_leader") == 1, 60, what="leading again")
-    site.scene.change(replicas=2)
-    site.scene.wait_replicas(2, timeout=60)
+    site.stage.change(replicas=2)
+    site.stage.wait_replicas(2, timeout=60)
     assert controller.running
 
 
@@ -83,12 +83,12 @@ def test_an_api_server_that_is_restarted_is_found_again(site: Site) -> None:
     """g3: back before the Lease is lost, so nobody else could lead: the watches are taken up where they were."""
     settings = {"TAILRACE_LEASE_SECONDS": "60", "TAILRACE_RENEW_DEADLINE_SECONDS": "55"}
     controller = site.start(settings).wait_ready()
-    site.scene.apply()
-    site.scene.wait_replicas(1)
+    site.stage.apply()
+    site.stage.wait_replicas(1)
     site.plane.kill_api_server()
     site.plane.start_api_server()
-    site.scene.change(replicas=3)
-    site.scene.wait_replicas(3, timeout=60)
+    site.stage.change(replicas=3)
+    site.stage.wait_replicas(3, timeout=60)
     assert not controller.events("leader_lost")
 
 
@@ -102,22 +102,22 @@ def test_an_api_server_that_stands_still_is_waited_for(site: Site) -> None:
     if not controller.running:  # it came back just when we asked whether it answers
         assert controller.wait() == 1
         controller = site.start().wait_ready()
-    site.scene.apply()
-    site.scene.wait_replicas(1, timeout=60)
+    site.stage.apply()
+    site.stage.wait_replicas(1, timeout=60)
 
 
 def test_a_crd_that_is_deleted_and_made_again_is_noticed(site: Site) -> None:
     """g3, operator.md 9: kopf watches on what is gone; we look at what the API server serves."""
     controller = site.start({"TAILRACE_DISCOVERY_SECONDS": "1"}).wait_ready()
-    site.scene.apply()
-    site.scene.wait_replicas(1)
+    site.stage.apply()
+    site.stage.wait_replicas(1)
     kubectl = site.cluster.kubectl()
     kubectl("delete", "crd", "jobqueues.tailrace.dev", "--wait=true")
     eventually(lambda: controller.events("kind_missing"), 30, what="the missing kind noticed")
     assert controller.get("/livez")[0] == 200
     site.cluster.furnish()
-    site.scene.apply(replicas=2)
-    eventually(lambda: site.scene.status(), 60, what="a status on the new resource")
+    site.stage.apply(replicas=2)
+    eventually(lambda: site.stage.status(), 60, what="a status on the new resource")
     assert controller.running
 
 
@@ -131,7 +131,7 @@ def test_a_controller_that_comes_before_the_crd_waits_for_it(
         assert CRDS.is_dir()
         site.cluster.furnish()
         controller.wait_ready()
-        site.scene.apply()
-        site.scene.wait_replicas(1, timeout=30)
+        site.stage.apply()
+        site.stage.wait_replicas(1, timeout=30)
     finally:
         site.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.operator.scene import Scene
+from tests.operator.stage import Stage
 from tests.rig.kube.controllers import ControllerProcess
 from tests.rig.kube.fault_proxy import FaultProxy
 from tests.rig.kube.faults import Fault
@@ -15,88 +15,88 @@ KINDS = 4
 
 
 @pytest.fixture
-def through(scene: Scene, fault_proxy: FaultProxy) -> ControllerProcess:
+def through(stage: Stage, fault_proxy: FaultProxy) -> ControllerProcess:
     """A controller that reaches the API server through the proxy, with a JobQueue that it has taken up."""
-    controller = scene.controller(url=fault_proxy.url)
-    scene.apply()
-    scene.wait_replicas(1)
+    controller = stage.controller(url=fault_proxy.url)
+    stage.apply()
+    stage.wait_replicas(1)
     eventually(lambda: fault_proxy.watches == KINDS, 20, what="open watches")
     return controller
 
 
-def edit(scene: Scene, replicas: int, *, timeout: float) -> None:
+def edit(stage: Stage, replicas: int, *, timeout: float) -> None:
     """Change the JobQueue and wait until that has reached its Deployment."""
-    scene.change(replicas=replicas)
-    scene.wait_replicas(replicas, timeout=timeout)
+    stage.change(replicas=replicas)
+    stage.wait_replicas(replicas, timeout=timeout)
 
 
 def restarts(controller: ControllerProcess) -> float:
     return controller.metric("tailrace_watch_restarts_total")
 
 
-def test_a_stream_that_falls_silent_is_begun_anew(scene: Scene, fault_proxy: FaultProxy) -> None:
+def test_a_stream_that_falls_silent_is_begun_anew(stage: Stage, fault_proxy: FaultProxy) -> None:
     """g3, operator-notes 3.2 #4, #5: a load balancer forgot the connection; nothing is cut, and nothing comes."""
-    controller = scene.controller(url=fault_proxy.url, env={"TAILRACE_SILENCE_SECONDS": "5"})
-    scene.apply()
-    scene.wait_replicas(1)
+    controller = stage.controller(url=fault_proxy.url, env={"TAILRACE_SILENCE_SECONDS": "5"})
+    stage.apply()
+    stage.wait_replicas(1)
     fault_proxy.silence()
-    scene.change(replicas=2)
-    scene.wait_replicas(2, timeout=30)
+    stage.change(replicas=2)
+    stage.wait_replicas(2, timeout=30)
     assert controller.metric("tailrace_watch_restarts_total", reason="silent") >= 1
     fault_proxy.clear()
-    edit(scene, 3, timeout=30)
+    edit(stage, 3, timeout=30)
     assert controller.running
 
 
 def test_a_watch_whose_version_is_gone_begins_from_a_new_list(
-    scene: Scene, fault_proxy: FaultProxy, through: ControllerProcess
+    stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess
 ) -> None:
     """g3: 410."""
     assert fault_proxy.expire_watches() == KINDS
-    edit(scene, 2, timeout=20)
+    edit(stage, 2, timeout=20)
     assert through.running
 
 
-def test_watches_that_are_cut_are_taken_up(scene: Scene, fault_proxy: FaultProxy, through: ControllerProcess) -> None:
+def test_watches_that_are_cut_are_taken_up(stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess) -> None:
     fault_proxy.cut()
-    edit(scene, 2, timeout=20)
+    edit(stage, 2, timeout=20)
     assert through.running
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
 def test_an_api_server_that_refuses_watches_is_asked_again(
-    scene: Scene, fault_proxy: FaultProxy, through: ControllerProcess, status: int
+    stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess, status: int
 ) -> None:
     """operator-notes 3.2 #11: backoffs of half a second to four, then the whole thread is begun anew."""
     fault = fault_proxy.fault(Fault(path=WATCH, status=status, retry_after=1 if status == 429 else None))
     fault_proxy.cut()
     eventually(lambda: fault.met >= KINDS, 20, what="refusals")
     fault_proxy.clear()
-    edit(scene, 2, timeout=45)
+    edit(stage, 2, timeout=45)
     assert through.get("/livez")[0] == 200
 
 
 def test_an_api_server_in_trouble_delays_and_loses_nothing(
-    scene: Scene, fault_proxy: FaultProxy, through: ControllerProcess
+    stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess
 ) -> None:
     """Writes are refused, slow, or done without an answer; in the end each is done once."""
     fault_proxy.fault(Fault(method="PATCH", path="deployments", status=500, times=2))
     fault_proxy.fault(Fault(method="PATCH", path="deployments", cut="after", times=1))
     fault_proxy.fault(Fault(method="PATCH", path="jobqueues", status=429, retry_after=1, times=2))
     fault_proxy.fault(Fault(method="GET", path="secrets", delay=1.0, times=2))
-    edit(scene, 4, timeout=30)
-    scene.wait_settled()
+    edit(stage, 4, timeout=30)
+    stage.wait_settled()
     assert through.metric("tailrace_reconcile_total", result="error") >= 2
 
 
 def test_what_was_deleted_while_the_watch_was_away_is_noticed(
-    scene: Scene, fault_proxy: FaultProxy, through: ControllerProcess
+    stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess
 ) -> None:
     """operator-notes 3.2 #4: a new list has no word for what is gone; ours is compared with what was known."""
     fault = fault_proxy.fault(Fault(path=WATCH, status=500))
     fault_proxy.cut()
-    scene.admin.delete("deployments", "jobs-worker", namespace=scene.namespace)
+    stage.admin.delete("deployments", "jobs-worker", namespace=stage.namespace)
     eventually(lambda: fault.met >= 1, 20, what="refusals")
     fault_proxy.clear()
-    scene.wait_deployment(timeout=45)
+    stage.wait_deployment(timeout=45)
     assert through.running

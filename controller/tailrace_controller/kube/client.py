@@ -18,6 +18,7 @@ from tailrace_controller.kube.transport import Transport
 __all__ = ["Kube"]
 
 Object = dict[str, Any]
+Objects = list[Object]  # in the class below `list` is a method
 _PAGE: Final = 500
 """Objects of one page of a list."""
 _APPLY: Final = "application/apply-patch+yaml"
@@ -98,7 +99,7 @@ class Kube:
         except KubeMissing:
             return None
 
-    async def list(self, kind: Kind, *, namespace: str | None = None, labels: str | None = None) -> list[Object]:
+    async def list(self, kind: Kind, *, namespace: str | None = None, labels: str | None = None) -> Objects:
         """Return all objects of a kind, page by page.
 
         Args:
@@ -117,9 +118,9 @@ class Kube:
                 raise
         return await self._pages(kind, namespace, labels, size=None)  # the list changed faster than we read its pages
 
-    async def _pages(self, kind: Kind, namespace: str | None, labels: str | None, *, size: int | None) -> list[Object]:
+    async def _pages(self, kind: Kind, namespace: str | None, labels: str | None, *, size: int | None) -> Objects:
         path = kind.path(namespace=namespace)
-        found: list[Object] = []
+        found: Objects = []
         going_on: str | None = None
         while True:
             query = {"labelSelector": labels, "limit": None if size is None else str(size), "continue": going_on}

@@ -16,6 +16,8 @@ __all__ = ["KubeConflict", "KubeError", "KubeMissing", "KubeRefused", "KubeUnava
 _LONGEST: Final = 1000
 """Characters of a sentence that are kept."""
 _TRANSIENT: Final = frozenset({401, 408, 410, 425, 429})
+_OURS: Final = "failed to create typed patch object"
+"""An API server says 500 when what is applied has a field that it does not know; it is no trouble of its own."""
 
 
 class KubeError(TailraceError):
@@ -24,20 +26,20 @@ class KubeError(TailraceError):
     Attributes:
         status: The HTTP status; None when there was no answer.
         sentence: What the API server said, or what went wrong on the way.
-        reason: The API server's word for it, such as AlreadyExists; empty when it gave none.
+        word: The API server's reason in one word, such as AlreadyExists; empty when it gave none.
         retry_after: Seconds that the server asked to wait; None when it did not.
     """
 
-    def __init__(self, sentence: str, *, status: int | None = None, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(self, sentence: str, *, status: int | None = None, word: str = "", retry_after: float | None = None) -> None:
         """Keep what was said.
 
         Args:
             sentence: For people.
             status: The HTTP status.
-            reason: The API server's word.
+            word: The API server's reason in one word.
             retry_after: Seconds.
         """
-        self.status, self.sentence, self.reason, self.retry_after = status, sentence, reason, retry_after
+        self.status, self.sentence, self.word, self.retry_after = status, sentence, word, retry_after
         super().__init__(sentence)
 
 
@@ -80,19 +82,17 @@ def from_answer(status: int, headers: Mapping[str, str], body: bytes) -> KubeErr
     """
     told = _status_object(body)
     sentence = str(told.get("message") or "").strip() or f"the API server answered {status}"
-    found = {
-        "status": status,
-        "reason": str(told.get("reason") or ""),
-        "retry_after": _retry_after(headers, told),
-    }
     kind: type[KubeError] = KubeRefused
-    if status in _TRANSIENT or status >= 500:
+    if sentence.startswith(_OURS):
+        kind = KubeRefused
+    elif status in _TRANSIENT or status >= 500:
         kind = KubeUnavailable
     elif status == 409:
         kind = KubeConflict
     elif status == 404:
         kind = KubeMissing
-    return kind(sentence[:_LONGEST], **found)
+    word, later = str(told.get("reason") or ""), _retry_after(headers, told)
+    return kind(sentence[:_LONGEST], status=status, word=word, retry_after=later)
 
 
 def _status_object(body: bytes) -> Mapping[str, Any]:
