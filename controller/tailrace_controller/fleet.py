@@ -99,11 +99,11 @@ class Fleet:
             KubeConflict: A child has changed meanwhile; look again.
             KubeUnavailable: The API server did not answer.
         """
-        uid, ours = str(seen.raw["metadata"]["uid"]), live.deployment
+        uid, ours, resource = str(seen.raw["metadata"]["uid"]), live.deployment, seen.resource
         if (taken := stranger(DEPLOYMENT, ours, uid=uid)) is not None:
             return replace(seen, name_taken=taken)
         self._rollouts.seen(key, ours)
-        if seen.resource is None:
+        if resource is None:
             return replace(seen, deployment=ours)
         decided = wanted(seen, live=ours, demand=demand)
         seen = replace(seen, deployment=ours, wanted=decided.replicas, autoscaling=decided.autoscaling)
@@ -111,8 +111,8 @@ class Fleet:
         if seen.paused or _frozen(seen) or (ours is None and not _may_begin(seen)):
             return seen
         try:
-            seen = await self._keep_deployment(key, seen, seen.resource, ours, decided)
-            return await self._keep_budget(key, seen, seen.resource, live.budget)
+            seen = await self._keep_deployment(key, seen, resource, ours, decided)
+            return await self._keep_budget(key, seen, resource, live.budget)
         except KubeMissing:
             return seen  # the namespace has gone, and the resource with it
         except KubeRefused as error:

@@ -101,7 +101,8 @@ class Orphans:
         except KubeError:
             return 0
         found = 0
-        for place, target in {**self._lately, **{one.place: one for one in self._databases.targets()}}.items():
+        places: dict[object, Target] = {**self._lately, **{one.place: one for one in self._databases.targets()}}
+        for place, target in places.items():
             database = self._databases.at(target)
             try:
                 owned = [one for cluster in clusters for one in await database.owned(cluster)]

@@ -86,7 +86,8 @@ class Reconciler:
         live = await self.fleet.look(key)  # before the resource: what is computed from it is then no older
         raw = await self._kube.get(JOBQUEUE, namespace=key[0], name=key[1])
         if raw is None or raw["metadata"].get("deletionTimestamp") or not self._is_ours(raw):
-            return self._forget(key)
+            self._forget(key)
+            return None
         resource, invalid = _read(raw)
         seen = Observed(
             raw=raw, resource=resource, invalid=invalid, now=self._now(), controller_version=VERSION, pods=self._pods_of(key)

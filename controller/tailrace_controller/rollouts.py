@@ -115,13 +115,15 @@ class Rollouts:
             draining: How many pods were told to end and have not ended.
         """
         if policy != "Paced" or replicas == 0:
-            return self._go(key)
+            self._go(key)
+            return None
         if draining > replicas:
             return f"{draining} workers still finish their jobs, and no more than {replicas} may do so at a time"
         if key not in self._running and len(self._running) >= self._most:
             self._waiting.setdefault(key)
             return f"{len(self._running)} other queues roll out, and no more than {self._most} may do so at a time"
-        return self._go(key)
+        self._go(key)
+        return None
 
     def forget(self, key: Key) -> None:
         """Give the turn of a JobQueue that is gone to another.

@@ -162,26 +162,27 @@ class Settler:
         Raises:
             KubeUnavailable: The API server did not answer.
         """
-        if seen.resource is None:
+        resource = seen.resource
+        if resource is None:
             return seen, {}
-        secret, target = await connection_string(self._secrets, key, seen, seen.resource, allowed_hosts=self._allowed_hosts)
+        secret, target = await connection_string(self._secrets, key, seen, resource, allowed_hosts=self._allowed_hosts)
         seen = replace(seen, secret=secret)
         if target is None:
             return seen, {}
         await self._tell_secret(key, seen, target)
         database = self._databases.at(target)
         try:
-            facts = await self._look(database, seen, seen.resource)
-            if _is_same_secret(seen.resource, live):
+            facts = await self._look(database, seen, resource)
+            if _is_same_secret(resource, live):
                 facts.must_be((seen.previous.get("database") or {}).get("installationID"))
         except TailraceError as error:
             if not isinstance(error, DatabaseChanged) or key not in self._targets:
                 self._is_at(key, target)  # what is known of dead workers goes to the database of before
-            return replace(seen, database=refused(target, error, manual=_is_manual(seen.resource)), settled=False), {}
+            return replace(seen, database=refused(target, error, manual=_is_manual(resource)), settled=False), {}
         self._is_at(key, target)
         seen = replace(seen, database=reached(facts))
         try:
-            return await self._write(key, seen, seen.resource, database)
+            return await self._write(key, seen, resource, database)
         except KubeError:
             raise
         except InvalidOption as error:
