@@ -12,7 +12,7 @@ from docs import jobqueue
 from docs.jobqueue import Node
 from tests.operator.samples import resource
 from tests.rig.kube.api import Api
-from tests.rig.kube.cluster import Kubectl
+from tests.rig.kube.cluster import Cluster, Kubectl
 
 COLUMNS = ["QUEUE", "STATUS", "WORKERS", "READY-JOBS", "RUNNING", "DEAD", "OLDEST", "AGE"]
 PARENTS = [
@@ -113,9 +113,9 @@ def test_status_and_spec_are_written_apart(webhooks: str, kubectl: Kubectl, kube
 
 
 @pytest.mark.parametrize("parent", PARENTS, ids=lambda node: node.path or "jobqueue")
-def test_explain_describes_every_field(parent: Node, kubectl: Kubectl) -> None:
+def test_explain_describes_every_field(parent: Node, control_plane: Cluster) -> None:
     place = ".".join(("jobqueue", *(part.removesuffix("[]") for part in parent.path.split(".") if part)))
-    said = _words(kubectl("explain", place))
+    said = _words(control_plane.kubectl()("explain", place))
     inside = parent.schema.get("items", parent.schema)
     for name, field in inside["properties"].items():
         assert f"{name} <" in said

@@ -126,6 +126,18 @@ def test_unknown_fields_are_dropped_where_nobody_judges_them_later(kube_admin: A
     assert stored["spec"]["template"]["spec"] == body["spec"]["template"]["spec"], "the pod's fields are kept, also later ones"
 
 
+def test_a_null_is_kept(kubectl: Kubectl) -> None:
+    """In a payload it is a value; in a template it removes a default. `kubectl apply` without --server-side drops it."""
+    schedule = {"name": "tick", "everySeconds": 60, "task": "tick", "payload": {"note": None}}
+    body = resource("nothing", schedules=[schedule])
+    body["spec"]["template"]["spec"]["securityContext"] = {"runAsGroup": None}
+    for command in (["apply", "--server-side"], ["replace", "--force"]):
+        kubectl(*command, "--filename=-", stdin=body)
+        spec = kubectl.json("get", "jobqueue", "nothing")["spec"]
+        assert spec["schedules"][0]["payload"] == {"note": None}, command
+        assert spec["template"]["spec"]["securityContext"] == {"runAsGroup": None}, command
+
+
 def test_two_people_apply_parts_of_the_lists(kubectl: Kubectl) -> None:
     """Lists are merged by name under server-side apply, so nobody removes the entries of another."""
     kubectl.apply(resource("shared", tasks=[{"name": "a", "maxAttempts": 1}]))
