@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tailrace.names.conditions import Reason
 from tailrace.queue_spec import JobQueue
-from tailrace_controller.observed import DatabaseSeen, Observed, QueueSeen, SecretSeen
+from tailrace_controller.observed import DatabaseSeen, Observed, PodFacts, Problem, QueueSeen, SecretSeen
 from tailrace_controller.status import conditions
 from tests.operator.queue import document
 
-__all__ = ["NOW", "condition", "deployed", "observed", "pod", "word"]
+__all__ = ["NOW", "condition", "deployed", "kstatus", "observed", "pod", "pods", "problem", "word"]
 
 NOW = datetime(2026, 11, 28, 7, 0, tzinfo=UTC)
 
@@ -100,3 +101,26 @@ def pod(
         metadata["deletionTimestamp"] = "2026-11-28T07:00:00Z"
     usual = [{"type": "Ready", "status": str(ready)}]
     return {"metadata": metadata, "status": {"phase": phase, "conditions": usual, **status}}
+
+
+def problem(reason: Reason) -> Problem:
+    """Return a problem with a sentence of its own."""
+    return Problem(reason=reason, message=f"{reason} happened; do this")
+
+
+def pods(count: int, reason: Reason, text: str = "why", **fields: Any) -> tuple[PodFacts, ...]:
+    """Return pods that are not ready for a reason."""
+    found = Problem(reason=reason, message=text)
+    return tuple(PodFacts(name=f"{reason}-{n}", uid=f"{reason}-{n}", problem=found, **fields) for n in range(count))
+
+
+def kstatus(body: dict[str, Any], generation: int) -> str:
+    """What the library of Helm, Flux and Argo CD says of a custom resource."""
+    if body.get("observedGeneration") != generation:
+        return "InProgress"
+    found = {one["type"]: one["status"] for one in body["conditions"]}
+    if found.get("Reconciling") == "True":
+        return "InProgress"
+    if found.get("Stalled") == "True":
+        return "Failed"
+    return "Current" if found.get("Ready", "True") == "True" else "InProgress"

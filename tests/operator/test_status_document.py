@@ -9,7 +9,7 @@ import pytest
 
 from docs import jobqueue
 from tailrace.names.conditions import Reason
-from tailrace_controller.observed import Autoscaling, DatabaseSeen, Problem, QueueSeen, SecretSeen
+from tailrace_controller.observed import Autoscaling, DatabaseSeen, Observed, Problem, QueueSeen, SecretSeen
 from tailrace_controller.status import status
 from tests.operator.samples import paths
 from tests.operator.scene import NOW, deployed, observed
@@ -21,8 +21,53 @@ def queue(at: datetime = NOW, *, oldest: datetime | None = None, **counts: int) 
     return QueueSeen(counts=counts, stats_time=at, oldest_ready_time=oldest, worker_versions={"1.4.0": 3, "1.3.2": 1})
 
 
+ALL = {
+    "observedGeneration": 3,
+    "controller": {"name": "tailrace.dev/controller", "version": "1.4.0"},
+    "queueName": "webhooks",
+    "database": {
+        "address": "db.team-a.svc:5432/app",
+        "installationID": "i-1",
+        "schemaVersion": 13,
+        "secretObservedTime": "2026-11-28T07:00:00Z",
+    },
+    "replicas": 4,
+    "readyReplicas": 4,
+    "updatedReplicas": 4,
+    "terminatingReplicas": 1,
+    "selector": "app.kubernetes.io/name=tailrace-worker,tailrace.dev/queue=webhooks",
+    "terminationGracePeriodSeconds": 45,
+    "workerVersions": [{"version": "1.3.2", "count": 1}, {"version": "1.4.0", "count": 3}],
+    "autoscaling": {
+        "desiredReplicas": 4,
+        "demand": {"flow": "1.20", "drain": "2.10", "busy": "3.40", "total": "3.40"},
+        "limitedBy": "None",
+        "lastScaleTime": "2026-11-28T07:00:00Z",
+    },
+    "jobs": {
+        "ready": 120,
+        "scheduled": 0,
+        "retrying": 0,
+        "blocked": 0,
+        "held": 0,
+        "unclaimable": 0,
+        "running": 34,
+        "stale": 0,
+        "dead": 7,
+    },
+    "oldestReadyTime": "2026-11-28T06:59:51Z",
+    "statsTime": "2026-11-28T07:00:00Z",
+}
+
+
 def test_a_queue_that_is_well_says_all_of_it() -> None:
-    seen = observed(
+    found = status(busy())
+    found.pop("conditions")
+    assert found == ALL
+
+
+def busy() -> Observed:
+    return observed(
         spec=OPERATOR,
         queue=queue(oldest=NOW - timedelta(seconds=9), ready=120, running=34, dead=7),
         deployment=deployed(terminatingReplicas=1),
@@ -30,45 +75,6 @@ def test_a_queue_that_is_well_says_all_of_it() -> None:
             desired_replicas=4, demand={"flow": 1.2, "drain": 2.1, "busy": 3.4, "total": 3.4}, last_scale_time=NOW
         ),
     )
-    found = status(seen)
-    found.pop("conditions")
-    assert found == {
-        "observedGeneration": 3,
-        "controller": {"name": "tailrace.dev/controller", "version": "1.4.0"},
-        "queueName": "webhooks",
-        "database": {
-            "address": "db.team-a.svc:5432/app",
-            "installationID": "i-1",
-            "schemaVersion": 13,
-            "secretObservedTime": "2026-11-28T07:00:00Z",
-        },
-        "replicas": 4,
-        "readyReplicas": 4,
-        "updatedReplicas": 4,
-        "terminatingReplicas": 1,
-        "selector": "app.kubernetes.io/name=tailrace-worker,tailrace.dev/queue=webhooks",
-        "terminationGracePeriodSeconds": 45,
-        "workerVersions": [{"version": "1.3.2", "count": 1}, {"version": "1.4.0", "count": 3}],
-        "autoscaling": {
-            "desiredReplicas": 4,
-            "demand": {"flow": "1.20", "drain": "2.10", "busy": "3.40", "total": "3.40"},
-            "limitedBy": "None",
-            "lastScaleTime": "2026-11-28T07:00:00Z",
-        },
-        "jobs": {
-            "ready": 120,
-            "scheduled": 0,
-            "retrying": 0,
-            "blocked": 0,
-            "held": 0,
-            "unclaimable": 0,
-            "running": 34,
-            "stale": 0,
-            "dead": 7,
-        },
-        "oldestReadyTime": "2026-11-28T06:59:51Z",
-        "statsTime": "2026-11-28T07:00:00Z",
-    }
 
 
 def test_every_field_is_one_of_the_custom_resource() -> None:
