@@ -107,13 +107,13 @@ class QueueDatabase:
             SchemaTooNew: Too new to work with.
             PrivilegeMissing: The Secret's user lacks a right that a controller needs.
         """
-        fitting = fit(await self._applied(), self._place, **self._known())
         denied = ", ".join(await self._ask(self._statements.not_allowed()))
         if denied:
             raise PrivilegeMissing(
                 f"database {self.address}: the user of the Secret may not run {denied} in schema {self.target.schema}",
                 hint="As the owner grant it the role: grant tailrace_worker to …",
             )
+        fitting = fit(await self._applied(), self._place, **self._known())
         identity = await self._ask(self._statements.identity())
         if identity is None:
             raise SchemaMissing(
