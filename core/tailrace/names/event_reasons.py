@@ -107,6 +107,3 @@ class EventReason(StrEnum):
 
     RESUMED = "Resumed"
     """Normal: the annotation is gone or "enabled" again."""
-
-    RECONCILE_FAILED = "ReconcileFailed"
-    """Warning: something failed that the controller does not know; it tries again, and its log has more."""
