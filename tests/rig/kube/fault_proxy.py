@@ -43,7 +43,7 @@ class FaultProxy:
         self._faults: list[Fault] = []
         self._refusing = False
         self._silent = False
-        self._open: set[web.Request] = set()
+        self._open: dict[int, web.Request] = {}
         self._watches: set[_Watch] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -150,14 +150,14 @@ class FaultProxy:
                 await runner.cleanup()
 
     def _cut(self) -> None:
-        for request in list(self._open):
+        for request in list(self._open.values()):
             if request.transport is not None:
                 request.transport.abort()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         seen = Seen(method=request.method, path=request.path_qs, watch=_is_watch(request))
         self.requests.append(seen)
-        self._open.add(request)
+        self._open[id(request)] = request
         try:
             if self._refusing:
                 _break(request)
@@ -165,7 +165,7 @@ class FaultProxy:
         except aiohttp.ClientError:  # the API server is away, or went while it answered
             _break(request)
         finally:
-            self._open.discard(request)
+            del self._open[id(request)]
 
     async def _with_faults(self, request: web.Request, seen: Seen) -> web.StreamResponse:
         fault = next((one for one in self._faults if one.fits(request)), None)

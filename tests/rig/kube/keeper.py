@@ -60,6 +60,7 @@ def remove_left_overs() -> None:
         with contextlib.suppress(OSError, ValueError):
             if place.stat().st_uid == os.getuid() and not _lives(int(place.read_text())):
                 shutil.rmtree(place.parent, ignore_errors=True)
+                _lock_file(place.parent).unlink(missing_ok=True)
 
 
 def own(place: Path) -> Path:
@@ -119,13 +120,17 @@ def _cluster(link: socket.socket) -> Cluster:
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
     """Let one process at a time start or end the control plane of a run."""
-    path = place.with_name(f"{place.name}.lock")
+    path = _lock_file(place)
     while True:
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:  # not one that was just removed
                 yield
                 return
+
+
+def _lock_file(place: Path) -> Path:
+    return place.with_name(f"{place.name}.lock")
 
 
 # ---- the keeper ------------------------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ def main() -> None:
             listener.close()
             plane.stop()
             shutil.rmtree(place, ignore_errors=True)
-            place.with_name(f"{place.name}.lock").unlink(missing_ok=True)
+            _lock_file(place).unlink(missing_ok=True)
 
 
 def _started(plane: ControlPlane) -> str:
