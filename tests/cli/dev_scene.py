@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.rig.processes import ROOT, RealProcess, StartProcess, clean_environment
+from tests.rig.processes import ROOT, EndedError, RealProcess, StartProcess, clean_environment
 from tests.rig.waiting import eventually
 from tests.worker.board import Board
 
@@ -72,19 +72,20 @@ class Dev:
     def until(self, what: str, holds: Callable[[dict[str, Any]], bool], *, queue: str = "work") -> dict[str, Any]:
         """Wait until the newest record of a queue is as wanted, and return it."""
 
-        def found() -> dict[str, Any] | None:
+        def found() -> dict[str, Any]:
             last = self.last(queue)
-            assert self.process.running, f"it has ended:\n{self.process.output[-4000:]}"
-            return last if last and holds(last) else None
+            if not self.process.running:
+                raise EndedError
+            return last if last and holds(last) else {}
 
         try:
             return eventually(found, PATIENCE, what=what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.process.output[-6000:]}") from None
+        except (AssertionError, EndedError) as error:
+            raise AssertionError(f"{error!r}\n{self.process.output[-6000:]}") from None
 
     def said(self, pattern: str) -> re.Match[str]:
         """Wait until it has said something."""
-        return eventually(lambda: re.search(pattern, self.process.output), PATIENCE, what=f"{pattern!r} in its output")
+        return _search(pattern, lambda: self.process.output)
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
@@ -181,10 +182,7 @@ class Terminal:
 
     def shows(self, pattern: str) -> re.Match[str]:
         """Wait until it has written something."""
-        try:
-            return eventually(lambda: re.search(pattern, self.text), PATIENCE, what=f"{pattern!r} on the terminal")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.text[-4000:]}") from None
+        return _search(pattern, lambda: self.text)
 
     def type(self, keys: str) -> None:
         """Type keys; Ctrl-C is character 3."""
@@ -199,6 +197,15 @@ class Terminal:
 
         eventually(ended, PATIENCE, what="its end")
         return self._process.wait()
+
+
+def _search(pattern: str, text: Callable[[], str]) -> re.Match[str]:
+    def found() -> re.Match[str]:
+        match = re.search(pattern, text())
+        assert match is not None, text()[-6000:]
+        return match
+
+    return eventually(found, PATIENCE, what=repr(pattern))
 
 
 def ready(status: dict[str, Any]) -> bool:
