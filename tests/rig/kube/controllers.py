@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.rig.kube.cluster import ROOT, Cluster
+from tests.rig.kube.cluster import ROOT, Cluster, Kubectl
 from tests.rig.processes import WorkerProcess, clean_environment
 from tests.rig.waiting import eventually
 
@@ -50,9 +50,22 @@ def grant_in_namespace(cluster: Cluster, namespace: str) -> None:
     for file in sorted((MANIFESTS / "namespaced").glob("*.yaml")):
         kubectl("apply", "--filename=-", stdin=file.read_text(encoding="utf-8").replace(_PLACEHOLDER, namespace))
     user = f"--as=system:serviceaccount:{namespace}:{ACCOUNT}"
-    # the API server's authorizer learns of new roles by a watch of its own
-    for right in (("list", "jobqueues.tailrace.dev"), ("create", "leases.coordination.k8s.io")):
-        eventually(lambda right=right: kubectl("auth", "can-i", *right, user).strip() == "yes", 20, what=f"the right to {right}")
+    for verb, resource in (("list", "jobqueues.tailrace.dev"), ("create", "leases.coordination.k8s.io")):
+        wait_for_right(kubectl, user, verb, resource)
+
+
+def wait_for_right(kubectl: Kubectl, user: str, verb: str, resource: str) -> None:
+    """Wait until a user may do something: the authorizer learns of new roles by a watch of its own.
+
+    Args:
+        kubectl: Of the administrator, in the namespace that it is about.
+        user: As an option of kubectl, `--as=…`.
+        verb: What he may do.
+        resource: With what.
+    """
+    eventually(
+        lambda: kubectl("auth", "can-i", verb, resource, user).strip() == "yes", 20, what=f"the right to {verb} {resource}"
+    )
 
 
 def grant_in_cluster(cluster: Cluster) -> None:

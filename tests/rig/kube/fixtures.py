@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from tests.rig.kube import binaries
+from tests.rig.kube.building import BuildError
 from tests.rig.waiting import eventually
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     try:
         binaries.ensure(say=say)
-    except binaries.BuildError as error:
+    except BuildError as error:
         raise pytest.UsageError(f"no control plane for the tests of the operator: {error}") from error
 
 
