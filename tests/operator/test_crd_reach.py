@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from docs import jobqueue
-from docs.jobqueue import Node
+from docs.jobqueue import SAMPLES, Node
 from docs.sources import ROOT
 from tailrace.queue_spec import JobQueue, unsupported
 from tailrace_controller.desired import Context, deployment, disruption_budget
-from tests.operator.samples import SAMPLES, documents
+from tests.operator.samples import documents
 
 ROW, POD, CHILDREN, CONTROLLER, LACKING = "row", "pod", "children", "controller", "lacking"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import secrets
 from collections.abc import Iterator
@@ -98,19 +99,17 @@ def test_a_stricter_definition_lets_what_is_stored_live(kube_admin: Api, kubectl
         kube_admin.apply("customresourcedefinitions", strict)
         _wait_refused(kube_admin, where, body)
 
-        patch = {"content": "application/merge-patch+json"}
-        changed = kube_admin.ask(
-            "PATCH", f"{where}/old", body={"spec": {"replicas": 2, "worker": {"drainTimeoutSeconds": 9}}}, **patch
-        )
+        patch = functools.partial(kube_admin.ask, "PATCH", content="application/merge-patch+json")
+        changed = patch(f"{where}/old", body={"spec": {"replicas": 2, "worker": {"drainTimeoutSeconds": 9}}})
         assert changed["spec"]["worker"]["slots"] == 5000
-        written = kube_admin.ask("PATCH", f"{where}/old/status", body={"status": {"replicas": 2}}, **patch)
+        written = patch(f"{where}/old/status", body={"status": {"replicas": 2}})
         assert written["status"]["replicas"] == 2
         with pytest.raises(ApiError, match="less than or equal to 1000"):
-            kube_admin.ask("PATCH", f"{where}/old", body={"spec": {"worker": {"slots": 4999}}}, **patch)
+            patch(f"{where}/old", body={"spec": {"worker": {"slots": 4999}}})
         with pytest.raises(ApiError, match="more than twice renewPeriodSeconds"):
-            kube_admin.ask("PATCH", f"{where}/old", body={"spec": {"worker": {"lease": {"durationSeconds": 31}}}}, **patch)
+            patch(f"{where}/old", body={"spec": {"worker": {"lease": {"durationSeconds": 31}}}})
         better = {"spec": {"worker": {"slots": 10, "lease": {"durationSeconds": 60}}}}
-        assert kube_admin.ask("PATCH", f"{where}/old", body=better, **patch)["spec"]["worker"]["slots"] == 10
+        assert patch(f"{where}/old", body=better)["spec"]["worker"]["slots"] == 10
     finally:
         kube_admin.delete("customresourcedefinitions", f"jobqueues.{group}")
 
