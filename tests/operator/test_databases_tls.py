@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tailrace.errors import DatabaseUnavailable
 from tailrace_controller.databases import parse_target
 from tests.operator.databases import databases
 from tests.rig.kube import pki
-from tests.rig.servers import RigDatabase, Server
+from tests.rig.servers import RigDatabase, own_server
 from tests.rig.waiting import eventually
 
 
@@ -25,12 +26,17 @@ def certificates(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def encrypted(private_server: Server, certificates: Path) -> RigDatabase:
-    """A database on a server that speaks TLS."""
-    database = private_server.migrated()
+def encrypted(certificates: Path) -> Iterator[RigDatabase]:
+    """A database on a server that speaks TLS: Debian's, since the embedded one is built without."""
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not binaries:
+        pytest.skip("no PostgreSQL with TLS on this machine: none below /usr/lib/postgresql")
+    for server in own_server(str(binaries[-1].parent)):
+        yield _with_tls(server.migrated(), certificates)
+
+
+def _with_tls(database: RigDatabase, certificates: Path) -> RigDatabase:
     with database.connect() as conn:
-        if conn.execute("show ssl_library").fetchone() == ("",):
-            pytest.skip("this PostgreSQL was built without TLS")
         for name in ("server.crt", "server.key"):
             # The server writes its own file, so that its account owns it, and nobody else may read it.
             command = sql.Literal(f"umask 077; cat > {name}")

@@ -147,13 +147,13 @@ def server(pytestconfig: pytest.Config) -> Iterator[Server]:
         server.close()
         return
     _end_left_over_servers()
-    yield from _own_server(pytestconfig.getoption("--pg"))
+    yield from own_server(pytestconfig.getoption("--pg"))
 
 
 @pytest.fixture
 def private_server(pytestconfig: pytest.Config) -> Iterator[Server]:
     """A server for one test, which may stop, kill and restart it by `.postgres`; `.migrated()` makes a database on it."""
-    yield from _own_server(pytestconfig.getoption("--pg"))
+    yield from own_server(pytestconfig.getoption("--pg"))
 
 
 @pytest.fixture
@@ -192,7 +192,8 @@ def binaries_of(choice: str) -> Path | None:
     return Path(f"/usr/lib/postgresql/{choice}/bin") if choice.isdigit() else Path(choice)
 
 
-def _own_server(choice: str) -> Iterator[Server]:
+def own_server(choice: str) -> Iterator[Server]:
+    """Start a server of the PostgreSQL that `--pg` would mean, and end it after the yield."""
     state = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     postgres = EmbeddedPostgres(state, binaries=binaries_of(choice), settings=SETTINGS, fsync=False)
     try:

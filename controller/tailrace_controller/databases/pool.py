@@ -55,12 +55,13 @@ class Budget:
     longest_pause_seconds: float = 30.0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Login:
-    """One way in: where to connect, and whether that was refused lately."""
+    """One way in: where to connect, whether that failed lately, and whether it ever worked."""
 
     database: Database
     breaker: Breaker
+    worked: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,10 @@ class Pool:
             self.breaker.worked()
             raise
         except DatabaseUnavailable as error:
-            self.breaker.failed(error)
+            login.breaker.failed(error)
+            # A login that never worked says nothing of the database: its certificate may be wrong, for example.
+            if login.worked or not any(one.worked for one in self._logins.values()):
+                self.breaker.failed(error)
             raise
         except TailraceError:
             self._worked(login)
@@ -172,6 +176,7 @@ class Pool:
         return result
 
     def _worked(self, login: Login) -> None:
+        login.worked = True
         login.breaker.worked()
         self.breaker.worked()
 
