@@ -13,7 +13,7 @@ from tailrace_controller.status import status
 from tests.operator.children import children, placed
 from tests.operator.queue import document, job_queue, worker
 from tests.operator.samples import VALID, documents
-from tests.operator.scene import NOW, deployed, observed
+from tests.operator.scene import NOW, deployed, kstatus, observed
 from tests.rig.kube.api import Api, ApiError, Body, path
 from tests.rig.waiting import eventually
 
@@ -181,3 +181,11 @@ def test_a_status_with_every_field_is_stored_and_written_once(kube_admin: Api, k
     assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     scale = kube_admin.ask("GET", path("jobqueues", "webhooks", "scale", namespace=kube_namespace))
     assert scale["status"] == {"replicas": 4, "selector": body["status"]["selector"]}
+
+
+def test_a_new_resource_is_not_taken_for_a_finished_one(kube_admin: Api, kube_namespace: str) -> None:
+    """Helm, Flux and Argo CD hold one without any status to be done; seen with `helm install --wait` of Helm 4.3."""
+    created = kube_admin.create("jobqueues", {**document(), "metadata": {"name": "webhooks"}}, namespace=kube_namespace)
+    assert created["status"] == {"observedGeneration": -1}
+    assert kstatus({"conditions": [], **created["status"]}, created["metadata"]["generation"]) == "InProgress"
+    assert status(observed(raw={"status": created["status"]})) == status(observed()), "nothing of it is kept"
