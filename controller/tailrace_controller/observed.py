@@ -194,5 +194,5 @@ class Observed:
 
     @property
     def previous(self) -> Mapping[str, Any]:
-        """The status as it was; empty before the first."""
+        """The status as it was; before the first it has no more than observedGeneration -1."""
         return self.raw.get("status") or {}
