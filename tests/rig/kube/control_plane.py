@@ -43,6 +43,9 @@ class Options:
     controller_manager: bool = True
     """Whether there is one."""
 
+    furnished: bool = True
+    """Whether our CRD and the rig's node are there: before the controller manager starts, which seldom looks for new kinds."""
+
     api_server_flags: Sequence[str] = ()
     """More flags; a flag that is given twice counts as given last."""
 
@@ -137,6 +140,8 @@ class ControlPlane:
         write_kubeconfig(self.cluster.kubeconfig, url=self.cluster.url, ca=self.cluster.ca, user=user)
         self._start("etcd", self._etcd())
         self.start_api_server()
+        if self.options.furnished:
+            self.cluster.furnish()
         if self.options.controller_manager:
             self.start_controller_manager()
 

@@ -105,13 +105,11 @@ def private_control_plane(kube_binaries: Path) -> Iterator[StartControlPlane]:
 
     started: list[ControlPlane] = []
 
-    def start(*, furnished: bool = True, **options: object) -> ControlPlane:
+    def start(**options: object) -> ControlPlane:
         name = f"{keeper.PREFIX}{os.getuid()}-private-{secrets.token_hex(6)}"
         folder = keeper.own(Path(tempfile.gettempdir()) / name)
         started.append(ControlPlane(folder, kube_binaries, options=Options(**{"controller_manager": False, **options})))  # type: ignore[arg-type]
-        cluster = started[-1].start()
-        if furnished:
-            cluster.furnish()
+        started[-1].start()
         return started[-1]
 
     yield start

@@ -160,7 +160,6 @@ def main() -> None:
 def _started(plane: ControlPlane) -> str:
     try:
         cluster = plane.start()
-        cluster.furnish()
     except Exception:  # noqa: BLE001 - whatever it was, those who wait must hear of it
         return json.dumps({"error": traceback.format_exc()})
     return cluster.as_json()
