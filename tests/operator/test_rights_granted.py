@@ -34,10 +34,8 @@ def test_the_controller_of_one_namespace_has_rights_there_only(
     kube_namespace: str, kubectl: Kubectl, control_plane: Cluster
 ) -> None:
     """l3: the manifests are applied as deploy/rbac/README.md says."""
-    for manifest in sorted(NAMESPACED.glob("*.yaml")):
-        kubectl(
-            "apply", "--server-side", "--filename=-", stdin=manifest.read_text(encoding="utf-8").replace("team-a", kube_namespace)
-        )
+    manifests = "".join(path.read_text(encoding="utf-8") for path in sorted(NAMESPACED.glob("*.yaml")))
+    kubectl.apply(manifests.replace("team-a", kube_namespace))
     controller = f"system:serviceaccount:{kube_namespace}:tailrace-controller"
     for verb, what in (
         ("watch", "jobqueues"),
