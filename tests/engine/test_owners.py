@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tailrace.db import Blocks, Statement, run
+from tailrace.db import Blocks, run, translate
 from tailrace.errors import Conflict, InvalidOption
 from tailrace.owners import Owner, OwnerStatements, Settled
 from tests.engine.rows import Rows
@@ -30,11 +31,7 @@ def at(owner: Owner, generation: int) -> Owner:
 
 
 def apply(rows: Rows, settings: str = "{}", manager: str = "cli") -> str:
-    return run(rows.conn, Statement("select tailrace.apply_queue('q', %(s)s, %(m)s)", {"s": settings, "m": manager}, _first))
-
-
-def _first(answer: Any) -> Any:
-    return answer[0][0]
+    return str(rows.value("select tailrace.apply_queue('q', %s, %s)", [settings, manager]))
 
 
 def recorded(rows: Rows) -> tuple[Any, ...]:
@@ -77,10 +74,10 @@ def test_a_queue_of_the_command_line_goes_to_its_first_resource(rows: Rows) -> N
     """And from then on the command line is refused, with the name of the resource."""
     apply(rows, '{"a": 1}')
     assert settle(rows, b=2) == Settled(outcome="changed", owner=HERE, adopted="cli")
-    with pytest.raises(Conflict, match="managed by a controller for JobQueue team-a/webhooks"):
-        apply(rows)
-    with pytest.raises(Conflict, match="JobQueue team-a/webhooks"):
-        apply(rows, manager="controller")
+    for manager in ("cli", "controller"):
+        with pytest.raises(psycopg.Error, match="managed by a controller for JobQueue team-a/webhooks") as caught:
+            apply(rows, manager=manager)
+        assert isinstance(translate(caught.value, address=""), Conflict)
     assert recorded(rows)[3] == {"b": 2}
     assert verbs(rows) == ["apply", "apply", "adopt"]
 

@@ -221,6 +221,8 @@ def test_only_listed_functions_run_with_their_owners_rights(conn: Connection) ->
         "retain_v1",
         "auto_requeue_v1",
         "history_v1",
+        "settle_queue_v1",
+        "orphan_queue_v1",
         "job_result",
         "keep_counts_of_dead_letters_v1",
     }

@@ -40,7 +40,11 @@ async def databases(
     """Open a registry and close it."""
     more: dict[str, Any] = {} if clock is None else {"clock": clock}
     made = Databases(
-        ControllerSettings(migration_credentials=credentials), jitter=lambda: 0.5, budget=budget, release=release, **more
+        ControllerSettings.load({"migration_credentials": credentials}),
+        jitter=lambda: 0.5,
+        budget=budget,
+        release=release,
+        **more,
     )
     try:
         yield made

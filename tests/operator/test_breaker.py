@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tailrace.errors import AuthenticationFailed, DatabaseUnavailable
@@ -61,7 +63,8 @@ def test_the_pause_doubles_up_to_its_longest(breaker: Breaker, clock: Clock) -> 
 
 def test_the_pause_is_jittered(clock: Clock) -> None:
     for jitter, pause in ((0.0, 0.75), (0.999, 1.2495)):
-        one = Breaker(clock=clock, jitter=lambda jitter=jitter: jitter, first_seconds=1, longest_seconds=9, trial_seconds=9)
+        number = partial(float, jitter)
+        one = Breaker(clock=clock, jitter=number, first_seconds=1, longest_seconds=9, trial_seconds=9)
         one.failed(DatabaseUnavailable("away"))
         clock.now += pause - 0.001
         assert refuses(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ async def test_when_both_connections_are_in_use_the_third_does_not_wait_for_ever
             assert [settled.outcome for settled in await asyncio.gather(*held)] == ["changed", "changed"]
 
 
-def _waiting(database: RigDatabase) -> list[object]:
+def _waiting(database: RigDatabase) -> list[Any]:
     return database.query(
         "select pid from pg_stat_activity where application_name like %s and wait_event_type = 'Lock'", [CONTROLLER]
     )
