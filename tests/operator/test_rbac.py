@@ -55,6 +55,10 @@ class Site:
     def wait(self, kind: str, status: str) -> None:
         eventually(lambda: self.condition(kind) == status, 30, what=f"{kind}={status}")
 
+    def give_address(self, address: str) -> None:
+        """Write a connection string into the Secret of the queue."""
+        self.admin.patch("secrets", "db", {"stringData": {"uri": address}}, namespace=self.namespace)
+
     def has(self, what: str, name: str) -> bool:
         return self.admin.get(what, name, namespace=self.namespace) is not None
 
@@ -99,12 +103,24 @@ def _meet_an_autoscaler(site: Site) -> None:
 
 
 def _lose_the_database(site: Site, database: RigDatabase) -> None:
-    """Make one thing happen in three ways, so that events of one series are made, counted and replaced."""
-    for wrong in ("mysql://nowhere", "mysql://nowhere", "postgresql://127.0.0.1:1/none"):
-        site.kubectl("patch", "secret", "db", "--type=merge", "--patch", f'{{"stringData": {{"uri": "{wrong}"}}}}')
+    """Let the same happen twice and then something like it, so that an event is made, counted and replaced."""
+
+    def lose(address: str) -> None:
+        site.give_address(address)
         site.wait("DatabaseReachable", "False")
-        site.kubectl("patch", "secret", "db", "--type=merge", "--patch", f'{{"stringData": {{"uri": "{database.dsn}"}}}}')
+        site.give_address(database.dsn)
         site.wait("DatabaseReachable", "True")
+
+    def told() -> Body:
+        (event,) = (one for one in site.admin.list("events", namespace=site.namespace) if one["reason"] == "DatabaseProblem")
+        return event
+
+    lose("mysql://nowhere")
+    first = told()["message"]
+    lose("mysql://nowhere")
+    eventually(lambda: told().get("series", {}).get("count", 0) > 1, 30, what="the event with its count")
+    lose("postgresql://127.0.0.1:1/none")
+    eventually(lambda: told()["message"] != first, 30, what="another event in its place")
 
 
 def compare(asked: list[Access], folder: Path) -> None:
