@@ -84,10 +84,9 @@ class Parts:
         )
         state.operations = [self.work.operations, self.ear.operations, self.heartbeat.operations]
         self._held_then: set[int] = set()
-        self._say_at, self._said = 0.0, ""
+        self._say_at, self._said, self.failed = 0.0, "", False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tasks: list[asyncio.Task[Any]] = []
-        self.failed = False
         self._on_fatal: Callable[[BaseException], None] = lambda _: None
 
     @property

@@ -64,28 +64,34 @@ def add_to(group: click.Group) -> None:
         """
         if not files:
             raise click.UsageError("name a JobQueue file, such as examples/webhooks/jobqueue.yaml")
-        sources = Sources(files, env_file)
-        plans = sources.plans()
-        overrides = invocation.overrides()
-        settings = WorkerSettings.load({**given_flags(flags), **overrides})
-        if overrides["schema_name"] is None and not os.environ.get("TAILRACE_SCHEMA"):
-            overrides["schema_name"] = schema_of(plans)
-        _interruptible()
-        with open_board(form=invocation.form, quiet=invocation.quiet) as board, _log_on(board, verbose=invocation.verbose):
-            opened = open_place(
-                overrides,
-                local=sources.variables(),
-                state_dir=state_dir,
-                port=port,
-                folder=files[0].parent,
-                say=lambda text: board.log(OURS, text),
-            )
-            with opened as place:
-                _check_apps(plans, place)
-                prepare(place, plans, lambda text: board.log(OURS, text))
-                _hint(board, place)
-                asyncio.run(_run(place, sources, plans, board, reaper_seconds=settings.reaper_seconds))
+        settings = WorkerSettings.load({**given_flags(flags), **invocation.overrides()})
+        _until_stopped(
+            invocation, Sources(files, env_file), reaper_seconds=settings.reaper_seconds, state_dir=state_dir, port=port
+        )
         return ExitStatus.DONE
+
+
+def _until_stopped(
+    invocation: Invocation, sources: Sources, *, reaper_seconds: float, state_dir: Path | None, port: int | None
+) -> None:
+    plans = sources.plans()
+    overrides = invocation.overrides()
+    if overrides["schema_name"] is None and not os.environ.get("TAILRACE_SCHEMA"):
+        overrides["schema_name"] = schema_of(plans)
+    _interruptible()
+    with open_board(form=invocation.form, quiet=invocation.quiet) as board, _log_on(board, verbose=invocation.verbose):
+
+        def say(text: str) -> None:
+            board.log(OURS, text)
+
+        folder = sources.files[0].parent
+        opened = open_place(overrides, local=sources.variables(), state_dir=state_dir, port=port, folder=folder, say=say)
+        with opened as place:
+            _check_apps(plans, place)
+            prepare(place, plans, say)
+            if place.url_file is not None:
+                say(f"for other programs: export TAILRACE_DATABASE_URL_FILE={place.url_file}")
+            asyncio.run(_run(place, sources, plans, board, reaper_seconds=reaper_seconds))
 
 
 async def _run(place: Place, sources: Sources, plans: list[Plan], board: Board, *, reaper_seconds: float) -> None:
@@ -154,11 +160,6 @@ def _check_app(app: str, variables: dict[str, str], *, queue: str) -> None:
         raise UnknownApp(f"the worker of queue {queue!r} cannot start: {said}")
     if not done.stdout.strip():
         raise UnknownApp(f"{app} has no task", hint="decorate a function with @app.task, or name its module in imports")
-
-
-def _hint(board: Board, place: Place) -> None:
-    if place.url_file is not None:
-        board.log(OURS, f"for other programs: export TAILRACE_DATABASE_URL_FILE={place.url_file}")
 
 
 @contextmanager
