@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tailrace import logs
 from tailrace.health import Health
@@ -36,7 +36,7 @@ __all__ = ["run_controller"]
 
 log: Final = logging.getLogger("tailrace.controller")
 
-_EXIT_SECONDS: Final = 0.5
+_EXIT_SECONDS: Final = 0.3
 _PROBE_SECONDS: Final = 0.4
 _CLOSE_SECONDS: Final = 5.0
 _TICK_SECONDS: Final = 0.5
@@ -153,7 +153,7 @@ class Service:
                 if working.done():
                     working.result()  # it never ends by itself: raises what broke it
                 if await self._answers():
-                    return self._end(1)
+                    _exit(1)  # nothing of ours may last: another may lead already
                 log.warning("the API server does not answer: maintenance goes on", extra={"event": Event.LEADER_UNKNOWN})
             finally:
                 self.keeping.leading = None
@@ -213,7 +213,7 @@ class Service:
         self.status = status
         self.vitals.stopping = True
         self.stop.set()
-        if status:  # nothing of ours is allowed to last: another may lead already
+        if status:  # a part is broken: the others get a moment, and no more
             timer = threading.Timer(_EXIT_SECONDS, _exit, (status,))
             timer.daemon = True
             timer.start()
@@ -254,6 +254,8 @@ class Service:
             self.state.lag = max(0.0, self.vitals.beat - before - _TICK_SECONDS)
 
 
-def _exit(status: int) -> None:
+def _exit(status: int) -> NoReturn:
+    """End at once, whatever is under way: the operating system closes what is open."""
+    log.info("controller stopped", extra={"event": Event.CONTROLLER_STOPPED, "status": status})
     logging.shutdown()
     os._exit(status)

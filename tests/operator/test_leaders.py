@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,11 +14,19 @@ from tests.rig.kube.fixtures import StartController
 from tests.rig.waiting import eventually
 
 LEASE = "tailrace-controller"
+BUSY_SECONDS = 1.0
+"""What a machine with other work may add to a second."""
 
 
 def holder(stage: Stage) -> str:
     found: Any = stage.get("leases", LEASE)
     return str(found["spec"].get("holderIdentity") or "") if found else ""
+
+
+def since_the_loss(leader: ControllerProcess) -> float:
+    """Return the seconds from the loss of the Lease, as a process that has just ended logged it, to now."""
+    (lost,) = leader.events("leader_lost")
+    return (datetime.now(UTC) - datetime.fromisoformat(lost["time"])).total_seconds()
 
 
 def pair(stage: Stage, start: StartController) -> tuple[ControllerProcess, ControllerProcess]:
@@ -84,10 +93,8 @@ def test_a_leader_that_stood_still_ends_within_a_second_and_undoes_nothing(
     generation = stage.wait_replicas(4)["metadata"]["generation"]
 
     leader.cont()
-    began = time.monotonic()
     assert leader.wait(10) == 1
-    assert time.monotonic() - began < 1.5
-    assert leader.events("leader_lost")
+    assert since_the_loss(leader) < 1.0 + BUSY_SECONDS
     stage.wait_settled()
     assert stage.wait_replicas(4)["metadata"]["generation"] == generation
     assert holder(stage).startswith("second_")
@@ -101,9 +108,8 @@ def test_a_lease_that_somebody_else_takes_ends_the_leader_within_a_second(stage:
         return bool(leader.events("leader_lost")) or not leader.running
 
     eventually(steal, 10, what="the loss")
-    began = time.monotonic()
     assert leader.wait(10) == 1
-    assert time.monotonic() - began < 1.2
+    assert since_the_loss(leader) < 1.0 + BUSY_SECONDS
 
 
 @pytest.mark.slow
@@ -112,6 +118,7 @@ def test_rolling_restarts_while_queues_come_and_go(stage: Stage, controller_proc
     controllers = [stage.controller(env={"TAILRACE_POD_NAME": "0"})]
     for number in range(1, 4):
         controllers.append(controller_process(env={**QUICK, "TAILRACE_POD_NAME": str(number)}))
+        controllers[-1].wait_event("controller_starting")
         for one in range(20):
             stage.apply(f"q{number}-{one}")
         controllers[-2].terminate()
@@ -138,4 +145,4 @@ def test_controllers_of_other_names_do_not_meet(stage: Stage) -> None:
     stage.apply("theirs", controllerName="other.example/second")
     stage.wait_replicas(1, "ours")
     assert stage.deployment("theirs") is None
-    assert not stage.status("theirs")
+    assert "conditions" not in stage.status("theirs")
