@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from docs import jobqueue
 from docs.jobqueue import Node
+from tailrace.queue_spec import JobQueue
+from tailrace.queue_spec.document import wrong_fields
 from tests.operator.samples import INVALID, documents, expected, resource
 from tests.rig.kube.api import Api, ApiError
 from tests.rig.kube.cluster import Cluster, Kubectl, wait_established
@@ -139,3 +142,24 @@ def _wait_refused(api: Api, where: str, body: dict[str, Any]) -> None:
         return False
 
     eventually(refused, 20, what="the stricter definition")
+
+
+JUDGED_LATER = [
+    ({"cron": "61 * * * *"}, r"spec\.schedules\[0\]\.cron"),
+    ({"cron": "0 0 30 2 *"}, r"spec\.schedules\[0\]\.cron"),
+    ({"everySeconds": 5, "timeZone": "Mars/Olympus"}, r"spec\.schedules\[0\]\.timeZone"),
+    ({"everySeconds": 5, "payload": {"x": "y" * 2048}}, r"spec\.schedules\[0\]\.payload"),
+    ({"everySeconds": 5, "payload": {"x": "\0"}}, r"spec\.schedules\[0\]\.payload"),
+]
+
+
+@pytest.mark.parametrize(("fields", "place"), JUDGED_LATER, ids=["line", "day", "zone", "size", "nul"])
+def test_what_rules_cannot_judge_is_stored_and_named_by_the_models(
+    fields: dict[str, Any], place: str, kube_admin: Api, kube_namespace: str
+) -> None:
+    """No rule can read a crontab line, know the zones or look into a payload: the controller's condition tells it."""
+    body = resource("later", schedules=[{"name": "a", "task": "t", **fields}])
+    stored = kube_admin.create("jobqueues", body, namespace=kube_namespace)
+    with pytest.raises(ValidationError) as refused:
+        JobQueue.model_validate(stored)
+    assert re.match(place, str(wrong_fields(refused.value)))
