@@ -71,6 +71,7 @@ class Orphans:
         self._jitter, self._apart, self._clock = jitter, apart, clock
         self._missing_since: dict[_Mark, float] = {}
         self._lately: dict[object, Target] = {}
+        self._looked_at: set[object] = set()
         self._due = clock()
         self._soon = False
 
@@ -87,7 +88,7 @@ class Orphans:
     async def run(self) -> None:
         """Look now and at each round, until cancelled; a suspicion is looked into when it may be told."""
         while True:
-            if self._soon or self._clock() >= self._due:
+            if self._soon or self._clock() >= self._due or self._places().keys() - self._looked_at:
                 self._soon = False
                 await self.look()
                 pause = self._apart if self._missing_since else _PERIOD_SECONDS * (0.8 + 0.4 * self._jitter())
@@ -101,7 +102,8 @@ class Orphans:
         except KubeError:
             return 0
         found = 0
-        places: dict[object, Target] = {**self._lately, **{one.place: one for one in self._databases.targets()}}
+        places = self._places()
+        self._looked_at = set(places)
         for place, target in places.items():
             database = self._databases.at(target)
             try:
@@ -111,6 +113,10 @@ class Orphans:
             found += sum([await self._look_at(place, database, one) for one in owned])
             self._forget(place, owned)
         return found
+
+    def _places(self) -> dict[object, Target]:
+        """The databases of all resources, also of those that have gone lately."""
+        return {**self._lately, **{one.place: one for one in self._databases.targets()}}
 
     async def _look_at(self, place: object, database: QueueDatabase, one: Owned) -> bool:
         mark = (place, one.queue, one.owner.uid)
@@ -122,17 +128,20 @@ class Orphans:
         return await self._orphan(database, one.queue, one.owner)
 
     def _forget(self, place: object, owned: Sequence[Owned]) -> None:
-        """Drop suspicions about queues that have another owner by now, and a database where nobody is suspected."""
+        """Drop suspicions about queues that have another owner by now, and a database where every owner is known."""
         still = {(place, one.queue, one.owner.uid) for one in owned if not one.orphaned}
         for mark in [mark for mark in self._missing_since if mark[0] == place and mark not in still]:
             del self._missing_since[mark]
-        if not any(mark[0] == place for mark in self._missing_since):
+        if all(one.orphaned or self._is_known(one.owner) for one in owned):
             self._lately.pop(place, None)
+
+    def _is_known(self, owner: Owner) -> bool:
+        known = self._resources().get((owner.namespace, owner.name))
+        return known is not None and known["metadata"].get("uid") == owner.uid
 
     async def _is_gone(self, owner: Owner) -> bool:
         """Whether the API server itself says now that there is no such resource."""
-        known = self._resources().get((owner.namespace, owner.name))
-        if known is not None and known["metadata"].get("uid") == owner.uid:
+        if self._is_known(owner):
             return False
         try:
             found = await self._kube.get(JOBQUEUE, namespace=owner.namespace, name=owner.name)

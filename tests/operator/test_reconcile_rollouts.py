@@ -123,12 +123,13 @@ def test_a_mistyped_field_of_the_template_is_told(stage: Stage) -> None:
     stage.wait_replicas(1)
 
 
-def test_a_template_without_our_container_is_told(stage: Stage) -> None:
+def test_a_template_that_cannot_be_merged_is_told(stage: Stage) -> None:
     stage.controller()
-    body = template()
-    body["spec"]["containers"][0]["name"] = "main"
-    stage.apply(template=body)
-    assert "worker" in stage.wait(ConditionType.STALLED, "True", Reason.POD_TEMPLATE_INVALID)
+    stage.apply(template=template(env=[{"name": "OLD", "$patch": "delete"}]))
+    assert "$patch" in stage.wait(ConditionType.STALLED, "True", Reason.POD_TEMPLATE_INVALID)
+    assert stage.deployment() is None
+    stage.change(template=template(env=[]))
+    stage.wait_deployment()
 
 
 def test_roll_outs_take_turns(stage: Stage) -> None:
