@@ -72,6 +72,7 @@ def test_a_matter_of_time_is_no_problem(container: dict[str, Any]) -> None:
     ("message", "words"),
     [
         ("f3a0/worker/1a2b3c4d\n", "exit code 1"),
+        ("f3a0/worker/1a2b3c4d\nmetrics_port: cannot listen\n", "exit code 1: metrics_port: cannot listen"),
         ("Traceback\nModuleNotFoundError: No module named 'shop'\n", "exit code 1: ModuleNotFoundError: No module named 'shop'"),
         ('{"event": "schema_unfit", "message": "the schema is too old"}\n', "exit code 1: the schema is too old"),
         ('{"cut off', 'exit code 1: {"cut off'),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from tailrace.errors import SchemaTooNew
 from tailrace_worker import identity
 from tests.worker.scene import PATIENCE, Scene
 
@@ -64,6 +66,38 @@ def test_a_file_of_ones_choice_takes_it_anywhere(monkeypatch: pytest.MonkeyPatch
     identity.leave_trace("a/1", tmp_path / "id")
     assert (tmp_path / "id").read_text() == "a/1\n"
     identity.leave_trace("a/1", tmp_path / "no such folder" / "id")  # a worker works without it
+
+
+def test_why_it_ends_stands_below_the_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of others' errors only the type: their texts may hold what a job is about (l2)."""
+    monkeypatch.delenv("TAILRACE_POD_UID", raising=False)
+    file = tmp_path / "id"
+    identity.leave_trace("a/1", file)
+    identity.leave_words(SchemaTooNew("the schema is\n  too new"), file)
+    identity.leave_words(ValueError("card 4711"), file)
+    identity.leave_words(SchemaTooNew("x" * 9000), file)
+    first, second, third, fourth = file.read_text().splitlines()
+    assert (first, second, third) == ("a/1", "the schema is too new", "ValueError")
+    assert len(fourth) == identity.LONGEST_WORDS
+    identity.leave_words(ValueError("x"), tmp_path / "no such folder" / "id")
+    identity.leave_words(ValueError("x"))
+
+
+def test_a_worker_that_cannot_start_leaves_why(scene: Scene, tmp_path: Path) -> None:
+    """jobqueue.md: the status shows the exit code and the last message of what crashes."""
+    file = tmp_path / "termination-log"
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        env = {
+            "TAILRACE_METRICS_PORT": str(taken.getsockname()[1]),
+            "TAILRACE_POD_UID": UID,
+            "TAILRACE_TERMINATION_LOG": str(file),
+        }
+        assert scene.worker(env=env, ready=False).wait(PATIENCE) != 0
+    ident, words = file.read_text().splitlines()
+    assert ident.startswith(f"{UID}/worker/")
+    assert "cannot listen on" in words
 
 
 def test_a_killed_process_has_left_the_id_of_its_row(scene: Scene, tmp_path: Path) -> None:

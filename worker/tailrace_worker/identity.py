@@ -12,6 +12,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from tailrace.errors import TailraceError
+
 TERMINATION_LOG = Path("/dev/termination-log")
 """Where the kubelet looks for a container's last message, unless the pod says otherwise."""
 
@@ -29,6 +31,10 @@ def worker_id(given: str | None) -> str:
     return f"{f'{pod}/{name}' if pod else name}"[:200] + f"/{secrets.token_hex(4)}"
 
 
+LONGEST_WORDS = 1000
+"""Characters of an error that are left; the kubelet reads 4 KiB."""
+
+
 def leave_trace(ident: str, file: Path | None = None) -> None:
     """Write the id where the kubelet reports it after any death, also a SIGKILL: the proof of death.
 
@@ -36,8 +42,29 @@ def leave_trace(ident: str, file: Path | None = None) -> None:
         ident: This process's id.
         file: Where; default: the container's termination log, in a pod that has one.
     """
-    if file is None and os.environ.get("TAILRACE_POD_UID") and TERMINATION_LOG.exists():
-        file = TERMINATION_LOG
-    if file is not None:
+    place = _place(file)
+    if place is not None:
         with suppress(OSError):  # it proves nothing then, and the lease has to run out
-            file.write_text(ident + "\n", encoding="utf-8")
+            place.write_text(ident + "\n", encoding="utf-8")
+
+
+def leave_words(error: BaseException, file: Path | None = None) -> None:
+    """Write why this process ends below the id, so that the status of its queue can say it.
+
+    Of errors that are not ours only the type is left: their texts may hold what a job is about.
+
+    Args:
+        error: What ends it.
+        file: As for `leave_trace`.
+    """
+    place = _place(file)
+    if place is not None:
+        words = " ".join(str(error).split()) if isinstance(error, TailraceError) else type(error).__name__
+        with suppress(OSError), place.open("a", encoding="utf-8") as log:
+            log.write(words[:LONGEST_WORDS] + "\n")
+
+
+def _place(file: Path | None) -> Path | None:
+    if file is None and os.environ.get("TAILRACE_POD_UID") and TERMINATION_LOG.exists():
+        return TERMINATION_LOG
+    return file

@@ -104,6 +104,13 @@ class Service:
         """
         self._listen_to_signals()
         identity.leave_trace(self.id, self.settings.termination_log)
+        try:
+            return await self._main()
+        except Exception as error:
+            identity.leave_words(error, self.settings.termination_log)
+            raise
+
+    async def _main(self) -> int:
         fields = {"event": Event.WORKER_STARTING, "worker_id": self.id, "queues": ",".join(self.parts.queues), "version": VERSION}
         log.info("worker starting", extra=fields)
         self._spawn(self._ticking(), "tick")
@@ -201,6 +208,7 @@ class Service:
 
     def _fatal(self, error: BaseException) -> None:
         self.status = 1
+        identity.leave_words(error, self.settings.termination_log)
         if isinstance(error, TailraceError):
             log.error("%s", error, extra={"event": Event.SCHEMA_UNFIT})
         else:
