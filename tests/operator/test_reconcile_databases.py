@@ -21,6 +21,11 @@ def well(stage: Stage) -> None:
     stage.wait_deployment()
 
 
+def mounted(stage: Stage) -> list[str]:
+    volumes = stage.must("deployments", "jobs-worker")["spec"]["template"]["spec"]["volumes"]
+    return [one["secret"]["secretName"] for one in volumes if "secret" in one]
+
+
 def address_of(database: RigDatabase) -> str:
     return database.dsn.rpartition("@")[2]
 
@@ -202,8 +207,7 @@ def test_a_resource_that_names_another_secret_means_another_database(stage: Stag
         stage.change(database={"secretRef": {"name": "other", "key": "uri"}})
         eventually(lambda: other.query("select name from tailrace.queue") == [("jobs",)], what="the queue in the other database")
         well(stage)
-        volumes = stage.must("deployments", "jobs-worker")["spec"]["template"]["spec"]["volumes"]
-        assert [one["secret"]["secretName"] for one in volumes if "secret" in one] == ["other"]
+        eventually(lambda: mounted(stage) == ["other"], what="workers with the other Secret")
     finally:
         server.drop(other)
 
@@ -268,6 +272,9 @@ def test_a_schema_that_is_too_old_is_migrated_or_told(stage: Stage, empty_databa
 
     migrate(empty_database.dsn, schema="tailrace", until=5)
     login = make_login(empty_database)
+    empty_database.query(f"grant usage on schema tailrace to {login.name}")
+    empty_database.query(f"grant select on tailrace.migration to {login.name}")
+    empty_database.query(f"grant usage on schema tailrace to {login.name}; grant select on tailrace.migration to {login.name}")
     stage.secret(login.url)
     stage.controller()
     stage.apply()
