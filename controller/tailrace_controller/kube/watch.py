@@ -98,7 +98,8 @@ def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
         proxy = None
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(place)),
-        headers={"User-Agent": f"tailrace-controller/{VERSION} (watch)"},
+        # Compressed, a piece of a stream may wait inside the decompressor or a proxy for the next one.
+        headers={"User-Agent": f"tailrace-controller/{VERSION} (watch)", "Accept-Encoding": "identity"},
         middlewares=(signed,),
         response_class=Response,
         timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS),
