@@ -88,7 +88,11 @@ class Watchman:
             jitter=lambda: 0.5,
             clock=lambda: self.now,
         )
+
+    async def look(self) -> int:
+        """Look once at the test's database."""
         self.orphans.hint(self.target)
+        return await self.orphans.look()
 
     async def owned(self, uid: str, name: str = "jobs") -> Owner:
         """Record an owner of a queue of this cluster."""
@@ -109,35 +113,35 @@ async def watchman(stage: Stage) -> AsyncIterator[Watchman]:
 
 async def test_twice_missing_a_minute_apart(stage: Stage, watchman: Watchman) -> None:
     await watchman.owned("11111111-0000-0000-0000-000000000001")
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
     watchman.now += APART_SECONDS - 1
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
     assert not orphaned(stage)
     watchman.now += 1
-    assert await watchman.orphans.look() == 1
+    assert await watchman.look() == 1
     assert orphaned(stage)
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
 
 
 async def test_one_that_is_found_again_begins_anew(stage: Stage, watchman: Watchman) -> None:
     """A list that was empty for a moment, a restore: the second time must follow the first without a sight between."""
     uid = "11111111-0000-0000-0000-000000000002"
     await watchman.owned(uid)
-    await watchman.orphans.look()
+    await watchman.look()
     watchman.now += APART_SECONDS
     watchman.resources[stage.namespace, "jobs"] = {"metadata": {"uid": uid}}
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
     watchman.resources.clear()
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
     watchman.now += APART_SECONDS
-    assert await watchman.orphans.look() == 1
+    assert await watchman.look() == 1
 
 
 async def test_a_stale_cache_ends_nothing(stage: Stage, watchman: Watchman) -> None:
     made = stage.apply()
     await watchman.owned(made["metadata"]["uid"])
     for _ in range(3):
-        assert await watchman.orphans.look() == 0
+        assert await watchman.look() == 0
         watchman.now += APART_SECONDS
     assert not orphaned(stage)
 
@@ -146,18 +150,18 @@ async def test_an_owner_of_another_cluster_is_not_ours_to_judge(stage: Stage, wa
     owner = Owner(cluster="elsewhere", uid="u-1", namespace=stage.namespace, name="jobs", generation=1)
     await watchman.databases.at(watchman.target).settle(owner, "jobs", {"stopPolicy": "None"})
     for _ in range(3):
-        assert await watchman.orphans.look() == 0
+        assert await watchman.look() == 0
         watchman.now += APART_SECONDS
 
 
 async def test_an_api_server_that_does_not_answer_proves_nothing(stage: Stage, watchman: Watchman) -> None:
     await watchman.owned("11111111-0000-0000-0000-000000000003")
-    await watchman.orphans.look()
+    await watchman.look()
     configuration = watchman.kube.place.configuration
     configuration.host, real = "https://127.0.0.1:1", configuration.host
     watchman.now += APART_SECONDS
-    assert await watchman.orphans.look() == 0
+    assert await watchman.look() == 0
     configuration.host = real
-    assert await watchman.orphans.look() == 0  # the first sight of it, after none
+    assert await watchman.look() == 0  # the first sight of it, after none
     watchman.now += APART_SECONDS
-    assert await watchman.orphans.look() == 1
+    assert await watchman.look() == 1

@@ -272,8 +272,6 @@ def test_a_schema_that_is_too_old_is_migrated_or_told(stage: Stage, empty_databa
 
     migrate(empty_database.dsn, schema="tailrace", until=5)
     login = make_login(empty_database)
-    empty_database.query(f"grant usage on schema tailrace to {login.name}")
-    empty_database.query(f"grant select on tailrace.migration to {login.name}")
     empty_database.query(f"grant usage on schema tailrace to {login.name}; grant select on tailrace.migration to {login.name}")
     stage.secret(login.url)
     stage.controller()
