@@ -10,6 +10,7 @@ import json
 from tailrace.names.conditions import ConditionType, Reason
 from tailrace.names.event_reasons import EventReason
 from tests.operator.stage import Stage, child
+from tests.rig.kube.cluster import ROOT
 from tests.rig.waiting import eventually
 
 TYPES = {str(kind) for kind in ConditionType}
@@ -43,6 +44,17 @@ def test_a_resource_becomes_workers_a_budget_and_settings(stage: Stage) -> None:
     assert stage.status()["readyReplicas"] == 3
     assert stage.status()["selector"] == "app.kubernetes.io/name=tailrace-worker,tailrace.dev/queue=jobs"
     assert stage.wait_event(EventReason.CHILD_CREATED)
+
+
+def test_the_example_is_served(stage: Stage) -> None:
+    """`kubectl apply -f examples/webhooks/jobqueue.yaml`, as its page says."""
+    stage.secret(name="webhooks-db")
+    stage.controller()
+    stage.kubectl("apply", f"--filename={ROOT / 'examples' / 'webhooks' / 'jobqueue.yaml'}")
+    stage.wait_replicas(1, "webhooks")
+    stage.run_pods(1, "webhooks")
+    stage.wait(ConditionType.READY, "True", Reason.READY, name="webhooks")
+    stage.wait_setting("worker.slots", 4, "webhooks")
 
 
 def test_get_describe_wait_and_scale(stage: Stage) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 from tailrace.names.conditions import ConditionType, Reason
 from tailrace.names.event_reasons import EventReason
+from tests.operator.samples import resource
 from tests.operator.stage import Stage, child
 from tests.rig.waiting import eventually
 
@@ -25,6 +28,31 @@ def test_mode_operator_goes_on_from_what_runs_and_from_its_status(stage: Stage) 
     stage.wait_settled()
     assert stage.wait_replicas(3)
     assert not [one for one in stage.writes(mark) if one.resource == "poddisruptionbudgets" and one.verb == "delete"]
+
+
+def test_replicas_never_leave_what_is_wanted(stage: Stage) -> None:
+    """h1: looks for other reasons, and another controller, write the number that stands or none."""
+    controller = stage.controller()
+    stage.apply(replicas=5, autoscaling=OPERATOR)
+    version = stage.wait_replicas(5)["metadata"]["resourceVersion"]
+    seen: list[int] = []
+
+    def watch() -> None:
+        with stage.admin.watch("deployments", namespace=stage.namespace, version=version, seconds=12) as changes:
+            seen.extend(change["object"]["spec"]["replicas"] for change in changes)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    stage.admin.patch("jobqueues", "jobs", {"metadata": {"labels": {"a": "b"}}}, namespace=stage.namespace)
+    body = resource("jobs")["spec"]["template"]
+    body["spec"]["containers"][0]["image"] = "registry.example/shop:2.0.0"
+    stage.change(replicas=1, template=body)
+    stage.wait_settled()
+    controller.kill9()
+    stage.controller()
+    watching.join(30)
+    assert len(seen) > 1
+    assert set(seen) == {5}
 
 
 def test_bounds_are_kept(stage: Stage) -> None:
