@@ -424,15 +424,12 @@ begin
                                              where statistics_v1.queue is null or n.name = statistics_v1.queue));
   -- Counting may take seconds, so no queue's row is locked before all is counted: whoever holds or applies does not wait.
   for v_queue in select q.name, q.reading from tailrace.queue q
-                 where statistics_v1.queue is null or q.name = statistics_v1.queue order by q.name loop
+                 where statistics_v1.queue is null or q.name = statistics_v1.queue
+                 order by q.reading ->> 'counted_at' nulls first, q.name loop
     v_names := v_names || v_queue.name;
     v_times := v_times || clock_timestamp();
     v_readings := v_readings || (tailrace.dead_counts_v1(v_queue.name) || tailrace.job_reading_v1(v_queue.name, v_queue.reading, v_now)
-      || jsonb_build_object(
-        'leases', (select count(*) from tailrace.lease l where l.queue = v_queue.name),
-        'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
-                    where l.queue = v_queue.name and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
-        'workers', (select count(*) from tailrace.worker w where w.until > v_now and v_queue.name = any (w.queues))));
+                                 || tailrace.running_counts_v1(v_queue.name));
   end loop;
   with free as (select q.name from tailrace.queue q where q.name = any (v_names) order by q.name for no key update skip locked)
   update tailrace.queue q set read_at = r.at, reading = r.reading
@@ -501,7 +498,7 @@ $$;
 create function tailrace.dead_counts_v1(queue text) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = off set jit = off set plan_cache_mode = force_custom_plan
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_variable
 begin
@@ -513,6 +510,21 @@ begin
                                              order by d.failed_at limit 1));
 end $$;
 
+-- Leases, the jobs that run under them, and the workers of one queue. Its plan is kept: to plan it takes longer than to run it.
+create function tailrace.running_counts_v1(queue text) returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_variable
+begin
+  return jsonb_build_object(
+    'leases', (select count(*) from tailrace.lease l where l.queue = queue),
+    'running', (select count(*) from tailrace.lease l cross join unnest(l.ids) i(id)
+                where l.queue = queue and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0)),
+    'workers', (select count(*) from tailrace.worker w where w.until > clock_timestamp() and queue = any (w.queues)));
+end $$;
+
 -- What a reading tells of one queue's live jobs:
 --   "ready" … "stale", "total": the counts of queue_stats; "oldest_ready_at", "next_due_at", "next_due_seconds", "counted_at"
 --   "claimable": jobs that a worker could take now. While no worker works here, what is due counts too, although its state is
@@ -521,12 +533,12 @@ end $$;
 --   "ended": ends by a run so far
 --   "run_seconds": mean of a run as the workers measure it, kept while none does; null before the first
 --   "demand": as it was; the routine that called this works it out anew
--- Counting that took long is repeated only after fifty times as long, so that it costs at most 2 % of the time; and a call of
--- the statistics that has taken 10 s by now counts no more.
+-- Counting that took more than 0.2 s is repeated only after fifty times as long, so that it costs at most 2 % of the time; and
+-- a call of the statistics that has taken 10 s by now counts no more: the next one begins with what was counted longest ago.
 create function tailrace.job_reading_v1(queue text, last jsonb, began timestamptz) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
+set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = auto
 as $$
 #variable_conflict use_variable
 declare
@@ -543,7 +555,7 @@ begin
   if v_runs >= 0.01 then
     v_mean := round((v_seconds / v_runs)::numeric, 6);
   end if;
-  if v_at <= v_now and (v_now < v_at + least(v_cost * 50, 3600) * (v_cost > 0.02)::int * interval '1 second'
+  if v_at <= v_now and (v_now < v_at + least(v_cost * 50, 3600) * (v_cost > 0.2)::int * interval '1 second'
                         or v_now > began + interval '10 seconds') then
     v_counts := (select coalesce(jsonb_object_agg(k.key, k.value), '{}') from jsonb_each(last) k
                  where k.key = any ('{ready,scheduled,retrying,blocked,held,unclaimable,stale,total,oldest_ready_at,next_due_at,next_due_seconds,
