@@ -130,13 +130,13 @@ class Stage:
     def wait_settled(self, name: str = "jobs", *, timeout: float = PATIENCE) -> Body:
         """Wait until the status speaks of the present generation and nothing is under way; returns the JobQueue."""
 
-        def settled() -> Body | None:
+        def settled() -> Body:
             found = self.must("jobqueues", name)
             said = found.get("status") or {}
             assert said.get("observedGeneration") == found["metadata"]["generation"], said
             return found
 
-        return eventually(settled, timeout, what=f"the status of {name}")  # type: ignore[return-value]
+        return eventually(settled, timeout, what=f"the status of {name}")
 
     def events(self, name: str = "jobs") -> list[tuple[str, str, str]]:
         """Return type, reason and note of a JobQueue's events."""
@@ -163,11 +163,11 @@ class Stage:
     ) -> Body:
         """Wait for a Deployment that fits, and return it."""
 
-        def found() -> Body | None:
-            body = self.deployment(name)
-            return body if body is not None and fits(body) else None
+        def found() -> Body:
+            body = self.must("deployments", child(name))
+            return body if fits(body) else {}
 
-        return eventually(found, timeout, what=f"the Deployment of {name}")  # type: ignore[return-value]
+        return eventually(found, timeout, what=f"the Deployment of {name}")
 
     def wait_replicas(self, replicas: int, name: str = "jobs", *, timeout: float = PATIENCE) -> Body:
         """Wait until the Deployment asks for so many pods, and return it."""

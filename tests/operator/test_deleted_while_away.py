@@ -65,7 +65,8 @@ def test_who_was_refused_has_the_queue_when_its_owner_is_gone(stage: Stage) -> N
     second = stage.apply("second", queueName="jobs")["metadata"]["uid"]
     eventually(lambda: stage.status("second").get("conditions"), what="a refusal")
     stage.kubectl("delete", "jq", "first", "--wait=true")
-    eventually(lambda: (stage.row() or [None, {}])[1].get("uid") == second, 30, what="the new owner")
+    owner = "select owner ->> 'uid' from tailrace.queue where name = 'jobs'"
+    eventually(lambda: stage.database.value(owner) == second, 30, what="the new owner")
     stage.wait_deployment(name="second")
 
 
@@ -77,7 +78,7 @@ class Watchman:
         self.stage, self.kube, self.now = stage, kube, 1000.0
         self.resources: Resources = {}
         self.target = parse_target(stage.database.dsn.encode(), schema="tailrace")
-        self.databases = Databases(ControllerSettings())
+        self.databases = Databases(ControllerSettings.load())
         self.orphans = Orphans(
             kube=kube,
             databases=self.databases,

@@ -29,8 +29,8 @@ def ended(where: str = "state", *, message: str = f"{WORKER}\n", **more: Any) ->
     return {where: {"terminated": found}}
 
 
-RUNNING = {"state": {"running": {"startedAt": "2026-11-28T07:00:00Z"}}}
-DISRUPTION = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}
+RUNNING: dict[str, Any] = {"state": {"running": {"startedAt": "2026-11-28T07:00:00Z"}}}
+DISRUPTION: dict[str, Any] = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}
 
 
 @pytest.mark.parametrize("where", ["state", "lastState"])
@@ -70,7 +70,7 @@ def test_what_the_platform_ended_is_interrupted(more: dict[str, Any], word: str)
 
 
 def test_a_crash_before_the_deletion_stays_a_crash() -> None:
-    marks = {"deletionTimestamp": "2026-11-28T08:00:45Z", "deletionGracePeriodSeconds": 45}
+    marks: dict[str, Any] = {"deletionTimestamp": "2026-11-28T08:00:45Z", "deletionGracePeriodSeconds": 45}
     assert [one.interrupted for one in deaths(pod(ended(), **marks))] == [False]
     assert [one.interrupted for one in deaths(pod(RUNNING, ended("lastState"), **marks))] == [False]
 

@@ -45,7 +45,8 @@ def test_drift_is_restored_and_foreign_fields_stay(stage: Stage) -> None:
     stage.admin.patch("deployments", child("jobs"), drift, namespace=stage.namespace)
 
     def restored(body: Body) -> bool:
-        return body["spec"]["replicas"] == 2 and body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 45
+        grace = body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        return bool(body["spec"]["replicas"] == 2 and grace == 45)
 
     body = stage.wait_deployment(restored, timeout=SOON)
     template = body["spec"]["template"]

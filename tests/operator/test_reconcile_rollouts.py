@@ -25,7 +25,7 @@ def image(body: Body) -> str:
     return str(body["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def annotations(body: Body) -> Body:
+def marks(body: Body) -> Body:
     return dict(body["spec"]["template"]["metadata"].get("annotations") or {})
 
 
@@ -46,9 +46,9 @@ def test_restarted_at_rolls_the_workers(stage: Stage) -> None:
     """`kubectl rollout restart` does not know custom resources."""
     stage.controller()
     stage.apply(replicas=1)
-    before = annotations(stage.wait_replicas(1))
+    before = marks(stage.wait_replicas(1))
     stage.change(annotations={"tailrace.dev/restarted-at": "2026-11-27T22:00:00Z"})
-    stage.wait_deployment(lambda body: annotations(body) != before)
+    stage.wait_deployment(lambda body: marks(body) != before)
 
 
 def test_a_changed_value_of_the_environment_rolls_the_workers(stage: Stage) -> None:
@@ -61,15 +61,15 @@ def test_a_changed_value_of_the_environment_rolls_the_workers(stage: Stage) -> N
         {"name": "GREETING", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "greeting"}}},
     ]
     stage.apply(replicas=1, template=template(env=references))
-    first = annotations(stage.wait_replicas(1))["tailrace.dev/environment"]
+    first = marks(stage.wait_replicas(1))["tailrace.dev/environment"]
     stage.wait_settled()
     stage.secret("two", name="keys", key="token")
-    second = annotations(stage.wait_deployment(lambda body: annotations(body)["tailrace.dev/environment"] != first))
+    second = marks(stage.wait_deployment(lambda body: marks(body)["tailrace.dev/environment"] != first))
     stage.config_map("words", greeting="goodbye")
-    stage.wait_deployment(lambda body: annotations(body)["tailrace.dev/environment"] not in (first, second))
+    stage.wait_deployment(lambda body: marks(body)["tailrace.dev/environment"] not in (first, second))
     stage.secret("one", name="keys", key="token")
     stage.config_map("words", greeting="hello")
-    stage.wait_deployment(lambda body: annotations(body)["tailrace.dev/environment"] == first)
+    stage.wait_deployment(lambda body: marks(body)["tailrace.dev/environment"] == first)
 
 
 def test_the_key_of_fingerprints_outlives_the_controller(stage: Stage) -> None:

@@ -89,7 +89,7 @@ def test_drains_are_waited_for_unless_it_is_to_be_immediate() -> None:
 
 
 def test_a_template_is_known_by_its_mark() -> None:
-    body = {"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 1, "template": {"spec": {"x": 1}}}}
+    body: dict[str, Any] = {"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 1, "template": {"spec": {"x": 1}}}}
     first = marked(body)
     assert first["metadata"]["annotations"]["a"] == "b"
     assert not changes_template(marked({**body, "spec": {**body["spec"], "replicas": 5}}), first)
