@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from tests.operator.stage import Stage
@@ -15,13 +17,26 @@ KINDS = 4
 
 
 @pytest.fixture
-def through(stage: Stage, fault_proxy: FaultProxy) -> ControllerProcess:
-    """A controller that reaches the API server through the proxy, with a JobQueue that it has taken up."""
-    controller = stage.controller(url=fault_proxy.url)
-    stage.apply()
-    stage.wait_replicas(1)
-    eventually(lambda: fault_proxy.watches == KINDS, 20, what="open watches")
-    return controller
+def start(stage: Stage, fault_proxy: FaultProxy) -> Iterator[Callable[..., ControllerProcess]]:
+    """Start controllers that reach the API server through the proxy; they end before it does."""
+    started: list[ControllerProcess] = []
+
+    def one(**env: str) -> ControllerProcess:
+        started.append(stage.controller(url=fault_proxy.url, env=env))
+        stage.apply()
+        stage.wait_replicas(1)
+        eventually(lambda: fault_proxy.watches == KINDS, 20, what="open watches")
+        return started[-1]
+
+    yield one
+    for controller in started:
+        controller.reap()
+
+
+@pytest.fixture
+def through(start: Callable[..., ControllerProcess]) -> ControllerProcess:
+    """A controller behind the proxy, with a JobQueue that it has taken up."""
+    return start()
 
 
 def edit(stage: Stage, replicas: int, *, timeout: float) -> None:
@@ -34,15 +49,14 @@ def restarts(controller: ControllerProcess) -> float:
     return controller.metric("tailrace_watch_restarts_total")
 
 
-def test_a_stream_that_falls_silent_is_begun_anew(stage: Stage, fault_proxy: FaultProxy) -> None:
+def test_a_stream_that_falls_silent_is_begun_anew(
+    stage: Stage, fault_proxy: FaultProxy, start: Callable[..., ControllerProcess]
+) -> None:
     """g3, operator-notes 3.2 #4, #5: a load balancer forgot the connection; nothing is cut, and nothing comes."""
-    controller = stage.controller(url=fault_proxy.url, env={"TAILRACE_SILENCE_SECONDS": "5"})
-    stage.apply()
-    stage.wait_replicas(1)
+    controller = start(TAILRACE_SILENCE_SECONDS="5")
     fault_proxy.silence()
-    stage.change(replicas=2)
-    stage.wait_replicas(2, timeout=30)
-    assert controller.metric("tailrace_watch_restarts_total", reason="silent") >= 1
+    edit(stage, 2, timeout=30)
+    eventually(lambda: controller.metric("tailrace_watch_restarts_total", reason="silent") >= 1, 30, what="a new beginning")
     fault_proxy.clear()
     edit(stage, 3, timeout=30)
     assert controller.running
