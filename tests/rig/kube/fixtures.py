@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.rig.kube.fault_proxy import FaultProxy
     from tests.rig.kube.kubelet import Kubelet
 
-_NEED_BINARIES = frozenset({"kube_binaries"})
+_PROBLEM = pytest.StashKey[BuildError]()
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -62,7 +62,7 @@ class StartController(Protocol):
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Find or build the programs when a test needs them; what is said of it goes past pytest's capture."""
-    if session.config.option.collectonly or not any(_NEED_BINARIES & set(_fixtures(item)) for item in session.items):
+    if session.config.option.collectonly or not any("kube_binaries" in _fixtures(item) for item in session.items):
         return
 
     def say(line: str) -> None:
@@ -70,16 +70,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     try:
         binaries.ensure(say=say)
-    except BuildError as error:
-        raise pytest.UsageError(f"no control plane for the tests of the operator: {error}") from error
+    except BuildError as error:  # each test says it: a worker of pytest-xdist that stops here is not heard
+        session.config.stash[_PROBLEM] = error
 
 
 @pytest.fixture(scope="session")
-def kube_binaries() -> Path:
+def kube_binaries(pytestconfig: pytest.Config) -> Path:
     """The folder with etcd, kube-apiserver, kube-controller-manager and kubectl."""
-    found = binaries.find()
-    assert found is not None, "they are built after the collection"
-    return found
+    problem = pytestconfig.stash.get(_PROBLEM, None)
+    if problem is not None:
+        raise problem
+    return binaries.ensure(say=print)
 
 
 @pytest.fixture(scope="session")
