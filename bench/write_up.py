@@ -52,6 +52,7 @@ LINES = (
     Line("groups", "groups_few_drain", "drain of 100 groups of 2,000 by 2 processes, to without groups", "≥ 0.2"),
     Line("groups", "groups_stuck_drain", "drain beside 100,000 members of busy groups, to without", "≥ 0.95"),
     Line("limits", "limit_cost_10", "a concurrency limit, time of a job in claims of ten, to without", "≤ 2"),
+    Line("limits", "limit_task_cost_10", "a limit of the task, likewise", "≤ 2"),
     Line("limits", "rate_cost_10", "a rate, likewise", "≤ 2"),
     Line("enqueue", "enqueue_1", "enqueue one by one, 1 connection, to ceil", ""),
     Line("enqueue", "enqueue_16", "enqueue one by one, 16 connections, to ceil", ""),
@@ -63,6 +64,10 @@ LINES = (
     Line("dead_letters", "dead_stats_ms", "their counts, ms", "≤ 100"),
     Line("dead_letters", "dead_requeue_per_s", "requeue of 100,000, jobs a second", "≥ 20,000"),
     Line("dead_letters", "dead_requeue_pickup_p99", "pickup p99 meanwhile, to idle", "≤ 2"),
+    Line("maintenance_scale", "sweep_rows_per_s", "full sweep of 1,000,000 exhausted jobs, rows a second", "≥ 50,000"),
+    Line("maintenance_scale", "sweep_pickup_p99", "pickup p99 meanwhile, to idle", ""),
+    Line("maintenance_scale", "audit_slice_ms", "a minute's slice of the audit over 10,000,000 ready jobs, ms", "≤ 200"),
+    Line("maintenance_scale", "audit_slice_worst_ms", "the slowest such slice, ms", ""),
 )
 
 
