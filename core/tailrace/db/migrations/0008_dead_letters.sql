@@ -524,8 +524,9 @@ declare
   v_due    timestamptz := greatest(v_now, (options ->> 'run_at')::timestamptz,
                                    v_now + (options ->> 'delay')::double precision * interval '1 second');
   v_edited boolean := options ?| '{payload,edits}';
+  v_auto   boolean := options @> '{"auto": true}';   -- by the queue's rule, see auto_requeue_v1
   v_note   text := tailrace.note_line_v1(options ->> 'note');
-  v_event  jsonb := jsonb_strip_nulls(jsonb_build_object('at', v_now, 'event', 'requeued', 'by', session_user,
+  v_event  jsonb := jsonb_strip_nulls(jsonb_build_object('at', v_now, 'event', 'requeued', 'by', case when v_auto then 'auto_requeue' else session_user end,
                                       'run_at', case when v_due > v_now then v_due end, 'operation', options -> 'operation'))
                     || case when replaced is not null then jsonb_build_object('replaced', replaced) else '{}' end;
   v_new    bigint[];
@@ -557,10 +558,11 @@ begin
   end if;
   with changed as (
     update tailrace.dead_letter d
-      set state = 'requeued', requeued_count = d.requeued_count + 1, last_requeued_at = v_now,
+      set state = 'requeued', requeued_count = d.requeued_count + 1, auto_requeued = d.auto_requeued + v_auto::int, last_requeued_at = v_now,
           payload = case when v_edited then j.payload else d.payload end,
           notes = case when v_note is null then d.notes else concat_ws(E'\n', d.notes, v_note) end,
-          history = tailrace.with_event_v1(d.history, case when v_edited then v_event || jsonb_build_object('was', d.payload) else v_event end)
+          history = tailrace.with_event_v1(d.history, case when v_edited then v_event || jsonb_build_object('was', d.payload)
+                                                        when v_auto then v_event || jsonb_build_object('times', d.auto_requeued + 1) else v_event end)
       from tailrace.job j
       where d.job_id = any (v_held) and j.id = d.job_id and j.id = any (v_held) and d.state = was and d.requeued_count + 1 = j.requeues
       returning d.job_id, d.queue, d.task),
