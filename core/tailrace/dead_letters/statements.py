@@ -26,7 +26,7 @@ _LISTS = [field.name for field in fields(DeadLetter)]
 _ERRORS, _HISTORY = _LISTS.index("errors"), _LISTS.index("history")
 _TASKS = [field.name for field in fields(DeadLetterStats)].index("tasks")
 _MOST_IDS = 1000
-_MANY, _FEW = 2000, 500  # rows that a page looks at; a search in texts costs more for each
+_MANY, _FEW = 1000, 500  # rows that a page looks at; a search in texts costs more for each
 
 
 @dataclass(frozen=True)

@@ -188,60 +188,6 @@ begin
 end $$;
 
 -- ---- dead letters that come back by themselves ------------------------------------------------------------------------
--- Put dead letters that are locked by us back as jobs, in one set: the job is inserted, then its letter changed. One whose
--- key a live job holds is left dead. Where a row spoils the set, halves of it are tried, down to that row alone.
-create function tailrace.requeue_letters_v1(ids bigint[], actor text) returns table (id bigint, result text)
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set jit = off set lock_timeout = '50ms' set plan_cache_mode = force_custom_plan
-as $$
-#variable_conflict use_column
-declare
-  v_n    int := cardinality(ids);
-  v_now  timestamptz := clock_timestamp();
-  v_back bigint[];
-begin
-  if v_n = 0 then
-    return;
-  end if;
-  begin
-    delete from tailrace.cancel_request c where c.job_id = any (array(   -- of the life before
-      select r.job_id from tailrace.cancel_request r where r.job_id = any (ids) order by r.job_id for update skip locked));
-    with back as (
-      insert into tailrace.job (id, tenant, queue, task, payload, priority, run_at, max_attempts, key, serial_group, timeout, backoff,
-                                trace, meta, saved, errors, requeues, created_at)
-      overriding system value
-      select d.job_id, d.tenant, d.queue, d.task, d.payload, d.priority, v_now, d.max_attempts, d.key, d.serial_group, d.timeout, d.backoff,
-             d.trace, d.meta, d.saved, nullif(d.errors, '[]'), d.requeued_count + 1, d.created_at
-      from tailrace.dead_letter d where d.job_id = any (ids) and d.state = 'dead' order by d.tenant, d.queue, d.task, d.key, d.job_id
-      on conflict do nothing returning id),
-    marked as (
-      update tailrace.dead_letter d
-        set state = 'requeued', requeued_count = d.requeued_count + 1, auto_requeued = d.auto_requeued + 1, last_requeued_at = v_now,
-            history = tailrace.with_event_v1(d.history, jsonb_build_object('at', v_now, 'event', 'requeued', 'by', actor,
-                                                                           'times', d.auto_requeued + 1))
-        from back b where d.job_id = b.id and d.job_id = any (ids) returning d.job_id, d.queue, d.task),
-    counted as (insert into tailrace.tally (queue, task, what, n) select m.queue, m.task, 'requeued', count(*) from marked m group by 1, 2)
-    select coalesce(array_agg(m.job_id), '{}') into v_back from marked m;
-    return query select i, case when i = any (v_back) then 'requeued' else 'conflict' end from unnest(ids) i;
-    return;
-  exception when others then
-    if not tailrace.is_row_fault_v1(sqlstate) then
-      raise;
-    end if;
-    if v_n = 1 then
-      -- A producer has just inserted the key, or the row is one that the rules of today refuse.
-      if sqlstate not in ('55P03', '40P01') then
-        raise warning 'tailrace: dead letter % cannot be requeued: % (%)', ids[1], sqlerrm, sqlstate;
-      end if;
-      return query select ids[1], case when sqlstate in ('55P03', '40P01') then 'skipped' else 'failed' end;
-      return;
-    end if;
-  end;
-  return query select r.id, r.result from tailrace.requeue_letters_v1(ids[1:v_n / 2], actor) r;
-  return query select r.id, r.result from tailrace.requeue_letters_v1(ids[v_n / 2 + 1:v_n], actor) r;
-end $$;
-
 -- Whether a queue's rule lets a dead letter come back: the kind of its last error is listed, it has not come back as often
 -- as it may, and nobody has said that it is final (NoRetry, no_retry) or put it there by hand.
 create function tailrace.comes_back_v1(rule jsonb, error_type text, reason text, times int) returns boolean
@@ -285,16 +231,15 @@ begin
     v_tasks := v_tasks[1:most];
   end if;
   v_locked := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_ids) order by d.job_id for update skip locked);
-  with done as materialized (select r.id, r.result from tailrace.requeue_letters_v1(v_locked, 'auto_requeue') r)
+  with done as materialized (
+    select r.job_id as id, case when r.outcome in ('requeued', 'conflict', 'failed') then r.outcome else 'skipped' end as result
+    from tailrace.change_each_v1('requeue', v_locked, '{"auto": true}', 'infinity') r)
   select report || coalesce(jsonb_agg(jsonb_build_object('queue', queue, 'task', g.task, 'result', g.result, 'n', g.n)), '[]') into report
     from (select t.task, coalesce(d.result, 'skipped') as result, count(*) as n
           from unnest(v_ids, v_tasks) t(id, task) left join done d on d.id = t.id group by 1, 2) g;
   v_place.at := v_last;
   v_place.id := v_end;
   perform tailrace.keep_place_v1(v_place);
-  if report @? '$[*] ? (@.result == "requeued")' then
-    perform tailrace.wake_v1(queue);
-  end if;
 end $$;
 
 -- One batch of the automatic requeue: in queues that have a rule (deadLetters.autoRequeue), dead letters whose last failure
