@@ -22,6 +22,7 @@ from yarl import URL
 from tests.rig.kube.cluster import Cluster
 from tests.rig.kube.faults import Fault, Seen, refusal, status_of
 
+_LAST_SECONDS = 0.2
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"})
 _ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -147,7 +148,11 @@ class FaultProxy:
             try:
                 await self._stopped.wait()
             finally:
+                for connection in list(runner.server.connections if runner.server is not None else ()):
+                    if connection.transport is not None:
+                        connection.transport.abort()  # to close one politely takes its client's answer
                 await runner.cleanup()
+        await asyncio.sleep(_LAST_SECONDS)  # transports that were broken off close in later turns of the loop
 
     def _cut(self) -> None:
         for request in list(self._open.values()):
