@@ -55,6 +55,8 @@ class QueueDetails(QueueInfo):
     """The resource that owns it."""
     generation: int | None
     """The generation of that resource."""
+    orphaned_at: datetime | None
+    """Since when that resource is gone: the next that is applied has the queue."""
     reading: dict[str, Any] | None
     """The last reading of its statistics."""
     limits: tuple[LimitUse, ...]

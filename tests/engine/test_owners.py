@@ -9,7 +9,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tailrace.db import Blocks, run, translate
+from tailrace.admin import Admin
+from tailrace.db import Blocks, Database, run, translate
 from tailrace.errors import Conflict, InvalidOption
 from tailrace.owners import Owner, OwnerStatements, Settled
 from tests.engine.rows import Rows
@@ -158,6 +159,15 @@ def test_a_queue_without_its_resource_keeps_all_but_its_schedules(rows: Rows) ->
     assert rows.value("select count(*) from tailrace.schedule") == 0, "nobody brings them back"
     assert orphan(rows) is False, "once is enough"
     assert verbs(rows)[-1] == "orphan"
+
+
+def test_people_see_whose_a_queue_is_and_that_its_owner_is_gone(rows: Rows, place: Database) -> None:
+    settle(rows, at(HERE, 9))
+    queues = Admin(place).queues
+    shown = queues.show("q")
+    assert (shown.owner, shown.generation, shown.orphaned_at, shown.managed_by) == (HERE.document(), 9, None, "controller")
+    orphan(rows)
+    assert queues.show("q").orphaned_at is not None
 
 
 def test_only_the_recorded_owner_can_be_gone(rows: Rows) -> None:

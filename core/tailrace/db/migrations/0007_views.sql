@@ -118,6 +118,7 @@ comment on view tailrace.queues is 'Every queue that has a row, a live job or a 
 comment on column tailrace.queues.held is 'no worker claims of it now';
 comment on column tailrace.queues.held_by_policy is 'its stopPolicy holds it';
 comment on column tailrace.queues.held_until is 'somebody holds it until then';
+comment on column tailrace.queues.orphaned_at is 'since when the resource that owned it is gone';
 comment on column tailrace.queues.workers is 'live workers that serve it';
 
 -- ---- comments on tables -----------------------------------------------------------------------------------------------

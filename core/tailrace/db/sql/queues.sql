@@ -12,7 +12,7 @@ from tailrace.queues q order by q.queue
 -- locks: none
 -- index: as the list; what runs is counted by lease and the primary key of job
 select q.queue, q.held, q.held_until, q.workers, (q.reading ->> 'running')::bigint, (q.reading ->> 'dead')::bigint, q.managed_by, q.read_at,
-  q.held_by_policy, q.settings, q.owner, q.generation, q.reading,
+  q.held_by_policy, q.settings, q.owner, q.generation, q.orphaned_at, q.reading,
   (select coalesce(jsonb_agg(to_jsonb(l) - 'queue' order by l.kind, l.name), '[]') from tailrace.limits l where l.queue = q.queue)
 from tailrace.queues q where q.queue = %(queue)s
 
