@@ -44,21 +44,32 @@ async def stored(kube: Kube, namespace: str) -> list[dict[str, Any]]:
     return [one for one in found if one.get("reportingController") == "tailrace.dev/controller"]
 
 
+async def told(events: Recorder, kube: Kube, resource: dict[str, Any], *, reason: str, note: str) -> None:
+    """Tell an event and wait until it is written."""
+    before = sum(kube.requests.values())
+    await events.event(resource, type="Warning", reason=reason, note=note)
+    await aeventually(lambda: sum(kube.requests.values()) > before and not waiting(events))
+
+
+def waiting(events: Recorder) -> bool:
+    return any(one.writer is not None and not one.writer.done() for one in events._series.values())
+
+
 async def test_repeated_events_are_one_object_with_a_count(kube: Kube, kube_namespace: str) -> None:
     """operator-notes 3.2 #13."""
     clock = Clock()
     events = recorder(kube, clock)
     for _ in range(5):
-        await events.event(about(kube_namespace), type="Warning", reason="InvalidSpec", note="replicas: no")
+        await told(events, kube, about(kube_namespace), reason="InvalidSpec", note="replicas: no")
         clock.now += 11
     (one,) = await stored(kube, kube_namespace)
     assert (one["reason"], one["type"], one["note"], one["series"]["count"]) == ("InvalidSpec", "Warning", "replicas: no", 5)
     assert one["regarding"]["name"] == "webhooks"
 
 
-async def test_a_burst_is_written_once_now_and_once_later(kube: Kube, kube_namespace: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tailrace_controller.kube.events._PAUSE_SECONDS", 0.5)
-    events = recorder(kube, Clock())
+async def test_a_burst_is_written_once_and_not_again_before_ten_seconds(kube: Kube, kube_namespace: str) -> None:
+    clock = Clock()
+    events = recorder(kube, clock)
     before = sum(n for (verb, _), n in kube.requests.items() if verb != "GET")
     for _ in range(50):
         await events.event(about(kube_namespace), type="Normal", reason="Scaled", note="2 workers are wanted")
@@ -68,14 +79,18 @@ async def test_a_burst_is_written_once_now_and_once_later(kube: Kube, kube_names
         return bool(found) and found[0].get("series", {}).get("count") == 50
 
     await aeventually(counted)
-    assert sum(n for (verb, _), n in kube.requests.items() if verb != "GET") == before + 2
+    clock.now += 5
+    await events.event(about(kube_namespace), type="Normal", reason="Scaled", note="2 workers are wanted")
+    assert waiting(events)
+    assert sum(n for (verb, _), n in kube.requests.items() if verb != "GET") == before + 1
+    await events.close()
 
 
 async def test_another_sentence_takes_the_place_of_the_object(kube: Kube, kube_namespace: str) -> None:
     clock = Clock()
     events = recorder(kube, clock)
     for note in ("first", "first", "second"):
-        await events.event(about(kube_namespace), type="Warning", reason="DatabaseProblem", note=note)
+        await told(events, kube, about(kube_namespace), reason="DatabaseProblem", note=note)
         clock.now += 11
     (one,) = await stored(kube, kube_namespace)
     assert one["note"] == "second"
@@ -84,7 +99,7 @@ async def test_another_sentence_takes_the_place_of_the_object(kube: Kube, kube_n
 
 async def test_a_restarted_controller_goes_on_with_the_same_object(kube: Kube, kube_namespace: str) -> None:
     for _ in range(2):
-        await recorder(kube, Clock()).event(about(kube_namespace), type="Normal", reason="Paused", note="paused")
+        await told(recorder(kube, Clock()), kube, about(kube_namespace), reason="Paused", note="paused")
     assert len(await stored(kube, kube_namespace)) == 1
 
 
@@ -93,6 +108,7 @@ async def test_events_of_resources_and_reasons_stand_apart_and_long_notes_are_cu
     await events.event(about(kube_namespace), type="Normal", reason="Paused", note="ä" * 2000)
     await events.event(about(kube_namespace), type="Normal", reason="Resumed", note="b")
     await events.event(about(kube_namespace, uid="u-2"), type="Normal", reason="Paused", note="c")
+    await aeventually(lambda: not waiting(events))
     found = await stored(kube, kube_namespace)
     assert len(found) == 3
     assert max(len(one["note"].encode()) for one in found) <= 1024
@@ -100,6 +116,8 @@ async def test_events_of_resources_and_reasons_stand_apart_and_long_notes_are_cu
 
 async def test_an_event_that_cannot_be_written_harms_nobody(control_plane: Cluster, kube_namespace: str) -> None:
     kube = Kube(Place.find(kubeconfig=control_plane.kubeconfig), may_write=lambda: False)
-    await recorder(kube, Clock()).event(about(kube_namespace), type="Normal", reason="Paused", note="a")
+    events = recorder(kube, Clock())
+    await events.event(about(kube_namespace), type="Normal", reason="Paused", note="a")
+    await aeventually(lambda: not waiting(events))
     assert await stored(kube, kube_namespace) == []
     kube.close()

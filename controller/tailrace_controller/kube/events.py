@@ -26,6 +26,8 @@ log: Final = logging.getLogger("tailrace.controller")
 _PAUSE_SECONDS: Final = 10.0
 _FORGET_SECONDS: Final = 3600.0
 """An API server keeps events for an hour; a series that was silent for so long begins anew."""
+_AT_A_TIME: Final = 2
+"""Writes of events at the same time: they leave the connections to what they tell of."""
 _LONGEST_NOTE: Final = 1000
 """Bytes of a note that the API takes: 1 kB."""
 
@@ -59,6 +61,7 @@ class Recorder:
         """
         self._kube, self._controller, self._instance, self._clock = kube, controller, instance[-128:], clock
         self._series: dict[tuple[str, str], _Series] = {}
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
 
     async def event(
         self,
@@ -68,7 +71,7 @@ class Recorder:
         reason: str,
         note: str,
     ) -> None:
-        """Say that something happened to a resource; never fails, and may wait for others to be written.
+        """Say that something happened to a resource. Written soon, behind the work that it tells of; never fails.
 
         Args:
             about: The resource, with apiVersion, kind and metadata.
@@ -83,12 +86,8 @@ class Recorder:
             series = self._series[key] = _Series(regarding={}, kind=type, reason=str(reason))
         series.count = series.count + 1 if said == series.note else 1
         series.regarding, series.kind, series.note, series.seen = _regarding(about), type, said, now
-        if series.writer is not None and not series.writer.done():
-            return  # it will take this along
-        wait = series.written + _PAUSE_SECONDS - now
-        if wait <= 0:
-            await self._write(series)
-        else:
+        if series.writer is None or series.writer.done():  # else it will take this along
+            wait = max(0.0, series.written + _PAUSE_SECONDS - now)
             series.writer = asyncio.create_task(self._later(series, wait), name="event")
 
     async def close(self) -> None:
@@ -104,7 +103,11 @@ class Recorder:
 
     async def _later(self, series: _Series, wait: float) -> None:
         await asyncio.sleep(wait)
-        await self._write(series)
+        async with self._turns:
+            told = series.note, series.count
+            await self._write(series)
+        if told != (series.note, series.count):  # more was said meanwhile
+            series.writer = asyncio.create_task(self._later(series, _PAUSE_SECONDS), name="event")
 
     async def _write(self, series: _Series) -> None:
         series.written, note = self._clock(), series.note
