@@ -38,6 +38,7 @@ def pair(stage: Stage, start: StartController) -> tuple[ControllerProcess, Contr
 
 
 def test_the_second_stands_by_and_writes_nothing(stage: Stage, controller_process: StartController) -> None:
+    """operator-notes 3.2 #8: a Lease guards the writes, and only those; nobody is frozen."""
     _, second = pair(stage, controller_process)
     stage.apply()
     stage.wait_replicas(1)
