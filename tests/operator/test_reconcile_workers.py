@@ -32,9 +32,10 @@ def test_an_image_that_cannot_be_had(stage: Stage) -> None:
     stage.kubelet.run(first)
     for name in (second, third):
         stage.kubelet.wait_for_image(name)
-    sentence = stage.wait(AVAILABLE, "False", Reason.IMAGE_PULL_BACK_OFF)
+    stage.wait(AVAILABLE, "False", Reason.IMAGE_PULL_BACK_OFF)
+    eventually(lambda: "ImagePullBackOff in 2" in stage.condition(AVAILABLE)["message"], what="both pods are counted")
+    sentence = stage.condition(AVAILABLE)["message"]
     assert "1 of 3 workers ready" in sentence
-    assert "ImagePullBackOff in 2" in sentence
     assert second in sentence or third in sentence
     assert stage.wait_event(EventReason.WORKERS_UNAVAILABLE)
     for name in (second, third):
