@@ -10,15 +10,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tailrace.names.labels import Label
-from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, POD, Kind
+from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, PDB, POD, Kind
 from tailrace_controller.work_queue import Key
 
 __all__ = ["Cache"]
 
 Object = dict[str, Any]
 _OURS: Final = "tailrace.dev/"
-_POD_SPEC: Final = ("nodeName", "terminationGracePeriodSeconds")
-"""What is kept of a pod's spec: the rest is the Deployment's, and many pods would take much memory."""
+_SPEC: Final[Mapping[Kind, tuple[str, ...]]] = {
+    JOBQUEUE: ("controllerName", "queueName", "latencyTargetSeconds", "database", "autoscaling"),
+    DEPLOYMENT: ("replicas",),
+    PDB: (),
+    POD: ("nodeName", "terminationGracePeriodSeconds"),
+}
+"""What is kept of a spec. Whoever writes reads the object anew, and a thousand whole ones take a hundred megabytes."""
 
 
 class Cache:
@@ -138,17 +143,13 @@ def _version(body: Mapping[str, Any]) -> int:
 
 
 def _kept(kind: Kind, body: Object) -> Object:
-    """The object without what takes memory and tells us nothing; of who wrote which field only the names are kept."""
+    """The object without what takes memory and tells us nothing: a change of the spec shows in the generation."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-    kept = {**body, "metadata": metadata}
-    if kind == DEPLOYMENT:
-        names = ("manager", "operation", "subresource")
-        written = body["metadata"].get("managedFields") or ()
-        metadata["managedFields"] = [{n: entry[n] for n in names if n in entry} for entry in written]
-    elif kind == POD:
-        spec = body.get("spec") or {}
-        kept["spec"] = {name: spec[name] for name in _POD_SPEC if name in spec}
-    return kept
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    if kind == JOBQUEUE:
+        conditions = status.get("conditions") or ()
+        status = {"conditions": [{"type": one.get("type"), "status": one.get("status")} for one in conditions]}
+    return {**body, "metadata": metadata, "spec": {name: spec[name] for name in _SPEC[kind] if name in spec}, "status": status}
 
 
 def _worth_a_look(kind: Kind, before: Object, after: Object) -> bool:

@@ -17,7 +17,8 @@ def cache() -> Cache:
 def queue(version: int = 1, *, generation: int = 1, controller: str | None = None, **metadata: Any) -> dict[str, Any]:
     spec = {"replicas": 1} if controller is None else {"controllerName": controller}
     made = {"namespace": "team-a", "name": "jobs", "uid": "u", "resourceVersion": str(version), "generation": generation}
-    return {"metadata": {**made, **metadata}, "spec": spec, "status": {"version": version}}
+    conditions = [{"type": "Ready", "status": "True", "message": f"version {version}"}] if version > 1 else []
+    return {"metadata": {**made, **metadata}, "spec": spec, "status": {"conditions": conditions}}
 
 
 def child(version: int, name: str = "jobs-worker", *, ready: int = 0, **metadata: Any) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def test_a_status_that_we_wrote_wakes_nobody() -> None:
     known = cache()
     assert known.take(JOBQUEUE, "ADDED", queue(1)) == KEY
     assert known.take(JOBQUEUE, "MODIFIED", queue(2)) is None
-    assert known.resources[KEY]["status"] == {"version": 2}  # it is known all the same
+    assert known.resources[KEY]["status"] == {"conditions": [{"type": "Ready", "status": "True"}]}  # it is known all the same
 
 
 def test_spec_labels_our_annotations_and_the_mark_of_deletion_wake() -> None:
@@ -80,12 +81,9 @@ def test_children_wake_their_resource_when_anything_of_them_changes() -> None:
     """operator-notes 3.2 #15: there is no Owns(); the label tells whose they are."""
     known = cache()
     assert known.take(DEPLOYMENT, "ADDED", child(1)) == KEY
-    managed = [{"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {"f:status": {}}}]
     assert known.take(DEPLOYMENT, "MODIFIED", child(2)) is None
     assert known.take(DEPLOYMENT, "MODIFIED", child(3, ready=1)) == KEY
-    known.take(DEPLOYMENT, "MODIFIED", child(4, ready=1, managedFields=managed))
-    (kept,) = known.children(DEPLOYMENT, KEY)
-    assert kept["metadata"]["managedFields"] == [{"manager": "kube-controller-manager", "subresource": "status"}]
+    assert known.take(DEPLOYMENT, "MODIFIED", child(4, ready=1, generation=2)) == KEY  # its spec
     assert known.take(DEPLOYMENT, "DELETED", child(5)) == KEY
     unlabelled = {**child(6), "metadata": {**child(6)["metadata"], "labels": {}}}
     assert known.take(DEPLOYMENT, "ADDED", unlabelled) is None
