@@ -164,8 +164,9 @@ class Fleet:
         except KubeMissing:
             raise
         except KubeRefused as error:
-            field = "child_refused" if error.status == _FORBIDDEN else "template_refused"
-            self._refused[key] = _Refused(mark=mark, at=boot(), fields={field: error.sentence})
+            if error.status == _FORBIDDEN:  # a right, a quota, a webhook: not the template's fault, and soon asked again
+                return {"child_refused": error.sentence}
+            self._refused[key] = _Refused(mark=mark, at=boot(), fields={"template_refused": error.sentence})
             return self._refused[key].fields
         return {}
 

@@ -135,4 +135,5 @@ def _well(seen: Observed) -> bool:
     problem = seen.database.problem if seen.database is not None else None
     waits = problem is not None and not (seen.database is not None and seen.database.reached is False)
     changed = problem is not None and problem.reason is Reason.DATABASE_CHANGED
-    return not waits and not changed and seen.conflict is None and seen.name_taken is None and seen.settled is not False
+    held = (seen.conflict, seen.name_taken, seen.child_refused)
+    return not waits and not changed and seen.settled is not False and held == (None, None, None)

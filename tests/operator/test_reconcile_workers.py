@@ -68,6 +68,20 @@ def test_a_quota_that_is_used_up(stage: Stage) -> None:
     stage.admin.delete("resourcequotas", "few", namespace=stage.namespace)
 
 
+def test_a_child_that_is_not_allowed(stage: Stage) -> None:
+    """Here by a quota; a webhook or a missing right look the same, and none is the template's fault."""
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}}
+    stage.admin.create("resourcequotas", quota, namespace=stage.namespace)
+    eventually(lambda: stage.must("resourcequotas", "none").get("status", {}).get("hard"), 20, what="the quota counts")
+    stage.controller()
+    stage.apply()
+    assert "exceeded quota" in stage.wait(ConditionType.READY, "False", Reason.CHILD_REFUSED)
+    assert stage.wait_event(EventReason.CHILD_REFUSED)
+    assert stage.condition(ConditionType.STALLED)["status"] == "False"
+    stage.admin.delete("resourcequotas", "none", namespace=stage.namespace)
+    stage.wait_deployment(timeout=60)
+
+
 def test_pods_that_the_namespace_does_not_allow(stage: Stage) -> None:
     """l3: what an author asks for beyond the level of the namespace is the API server's to refuse, and is told."""
     stage.controller()
