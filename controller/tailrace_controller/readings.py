@@ -151,8 +151,9 @@ class Readings:
             facts = await self._databases.at(place.target).facts(queues)
         except DatabaseUnavailable as error:
             log.debug("figures cannot be read: %s", error)
-            if place.away:
-                place.due = min(place.due, self._clock() + _AWAY_SECONDS)
+            place.due = min(place.due, self._clock() + _AWAY_SECONDS)
+            for key in place.shown.keys() - place.away:
+                self._wake(key)  # its status still says that all is well
             return
         except TailraceError as error:
             log.debug("figures cannot be read: %s", error)

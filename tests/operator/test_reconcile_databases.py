@@ -99,9 +99,9 @@ def test_a_database_that_is_away_keeps_the_fleet_and_heals(stage: Stage, private
     stage.run_pods(2)
     stage.wait(ConditionType.READY, "True", Reason.READY)
     private_server.postgres.stop()
-    stage.change(replicas=3, latencyTargetSeconds=11)
-    sentence = stage.wait(REACHABLE, "False", Reason.DATABASE_UNAVAILABLE)
+    sentence = stage.wait(REACHABLE, "False", Reason.DATABASE_UNAVAILABLE)  # noticed although nothing asks for a look
     assert address_of(database) in sentence
+    stage.change(replicas=3, latencyTargetSeconds=11)
     stage.wait_replicas(3)  # the children are kept whatever the database does
     private_server.postgres.start()
     stage.wait(REACHABLE, "True", Reason.CONNECTED, timeout=15)
