@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tailrace.queue_spec import JobQueue
-from tailrace_controller.act import Children, stranger
+from tailrace_controller.act import Children, Put, stranger
 from tailrace_controller.desired import Context, deployment
 from tailrace_controller.kube import Kube, KubeConflict, KubeRefused, Place
 from tailrace_controller.kube.kinds import DEPLOYMENT
 from tests.operator.samples import resource
 from tests.rig.kube.api import Api
 from tests.rig.kube.cluster import Cluster
+from tests.rig.waiting import aeventually
 
 NAME = "jobs-worker"
 MANAGER = "tailrace-controller"
@@ -48,6 +49,19 @@ class Desk:
         assert found is not None
         return found
 
+    async def put(self, children: Children, body: dict[str, Any]) -> Put:
+        """Write to the Deployment that there is; its status changes meanwhile, so a reconcile too would try again."""
+
+        async def done() -> Put | None:
+            try:
+                return await children.put(DEPLOYMENT, self.key, body, live=self.live())
+            except KubeConflict:
+                return None
+
+        found: Put | None = await aeventually(done, what="a write to the version that was read")
+        assert found is not None
+        return found
+
     def patch(self, body: dict[str, Any]) -> None:
         self.api.patch("deployments", NAME, body, namespace=self.namespace)
 
@@ -65,15 +79,15 @@ async def test_made_changed_and_left(desk: Desk) -> None:
     made = await children.put(DEPLOYMENT, desk.key, desk.body(), live=None)
     assert made.change == "created"
     assert made.child["metadata"]["managedFields"][0]["manager"] == MANAGER
-    assert (await children.put(DEPLOYMENT, desk.key, desk.body(), live=desk.live())).change == "none"
-    changed = await children.put(DEPLOYMENT, desk.key, desk.body(replicas=3), live=desk.live())
+    assert (await desk.put(children, desk.body())).change == "none"
+    changed = await desk.put(children, desk.body(replicas=3))
     assert (changed.change, changed.child["spec"]["replicas"]) == ("changed", 3)
 
 
 async def test_after_a_start_one_apply_changes_nothing(desk: Desk) -> None:
     await desk.children().put(DEPLOYMENT, desk.key, desk.body(), live=None)
     before = desk.live()["metadata"]
-    put = await desk.children().put(DEPLOYMENT, desk.key, desk.body(), live=desk.live())
+    put = await desk.put(desk.children(), desk.body())
     assert put.change == "none"
     assert desk.live()["metadata"]["generation"] == before["generation"]
 
@@ -95,7 +109,7 @@ async def test_drift_is_told_from_a_wish(desk: Desk) -> None:
     children = desk.children()
     await children.put(DEPLOYMENT, desk.key, desk.body(), live=None)
     desk.patch({"spec": {"replicas": 8}})
-    put = await children.put(DEPLOYMENT, desk.key, desk.body(), live=desk.live())
+    put = await desk.put(children, desk.body())
     assert (put.change, put.child["spec"]["replicas"]) == ("restored", 1)
     desk.patch({"metadata": {"ownerReferences": None}})
     live = desk.live()
