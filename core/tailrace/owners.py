@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from tailrace.db import Blocks, Jsonb, Statement
+from tailrace.db.versions import Applied
 from tailrace.readings import Reading, read_reading
 
-__all__ = ["FUNCTIONS", "Death", "Owned", "Owner", "OwnerStatements", "QueueFacts", "Settled"]
+__all__ = ["FUNCTIONS", "Death", "Glance", "Owned", "Owner", "OwnerStatements", "QueueFacts", "Settled"]
 
 FUNCTIONS: Final = ("settle_queue_v1", "orphan_queue_v1", "worker_gone_v1")
 """What a controller calls; its user must be allowed to."""
@@ -129,6 +130,21 @@ class Death:
     skipped: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Glance:
+    """A database that is as it should be, as one statement shows it.
+
+    Attributes:
+        applied: Its migrations.
+        installation_id: Its identity marker.
+        server_version: PostgreSQL's own.
+    """
+
+    applied: Sequence[Applied]
+    installation_id: str
+    server_version: str
+
+
 class OwnerStatements:
     """Builds statements for one schema."""
 
@@ -216,6 +232,22 @@ class OwnerStatements:
 
         params = {"worker": worker, "reason": reason, "interrupted": interrupted}
         return Statement(self._blocks["owners.gone"], params, read)
+
+    def glance(self) -> Statement[Glance | None]:
+        """Look at a database with one statement; None when something is amiss, which the other words tell."""
+
+        def read(rows: Sequence[tuple[Any, ...]]) -> Glance | None:
+            migrations, installation, version, denied = rows[0]
+            if denied or not migrations or installation is None:
+                return None
+            applied = [
+                Applied(number, name, checksum, datetime.fromisoformat(at), worker, controller)
+                for number, name, checksum, at, worker, controller in migrations
+            ]
+            return Glance(applied=applied, installation_id=installation, server_version=version)
+
+        params = {"schema": self._schema, "functions": list(FUNCTIONS)}
+        return Statement(self._blocks["owners.glance"], params, read)
 
     def identity(self) -> Statement[tuple[str, str] | None]:
         """The installation's id and the server's version; None when the row is missing."""

@@ -26,7 +26,7 @@ from tailrace.errors import (
     SchemaTooOld,
     TailraceError,
 )
-from tailrace.owners import Owned, Owner, OwnerStatements, QueueFacts, Settled
+from tailrace.owners import Glance, Owned, Owner, OwnerStatements, QueueFacts, Settled
 from tailrace_controller.databases.facts import DatabaseFacts
 from tailrace_controller.databases.pool import Login, Pool
 
@@ -107,28 +107,44 @@ class QueueDatabase:
             SchemaTooNew: Too new to work with.
             PrivilegeMissing: The Secret's user lacks a right that a controller needs.
         """
+        glance = await self._glance() or await self._look_closely()
+        fitting = fit(glance.applied, self._place, **self._known())
+        pending = fitting.pending if fitting.missing and await self._allowed(fitting.missing) else None
+        self._seen(self.target)
+        return DatabaseFacts(
+            address=self.address,
+            installation_id=glance.installation_id,
+            schema_version=fitting.version,
+            server_version=glance.server_version.split()[0],
+            pending=pending,
+        )
+
+    async def _glance(self) -> Glance | None:
+        """One statement for the usual case; what fails there is looked at closely."""
+        try:
+            return await self._ask(self._statements.glance())
+        except DatabaseUnavailable:
+            raise
+        except TailraceError:
+            return None
+
+    async def _look_closely(self) -> Glance:
+        """Find out what is amiss, one question at a time."""
         denied = ", ".join(await self._ask(self._statements.not_allowed()))
         if denied:
             raise PrivilegeMissing(
                 f"database {self.address}: the user of the Secret may not run {denied} in schema {self.target.schema}",
                 hint="As the owner grant it the role: grant tailrace_worker to …",
             )
-        fitting = fit(await self._applied(), self._place, **self._known())
+        applied = await self._applied()
+        fit(applied, self._place, **self._known())
         identity = await self._ask(self._statements.identity())
         if identity is None:
             raise SchemaMissing(
                 f"schema {self.target.schema} of {self.address} has no row in its table installation",
                 hint="Put the row back, as from a backup",
             )
-        pending = fitting.pending if fitting.missing and await self._allowed(fitting.missing) else None
-        self._seen(self.target)
-        return DatabaseFacts(
-            address=self.address,
-            installation_id=identity[0],
-            schema_version=fitting.version,
-            server_version=identity[1].split()[0],
-            pending=pending,
-        )
+        return Glance(applied=applied, installation_id=identity[0], server_version=identity[1])
 
     async def migrate(self, *, admin: Target | None = None) -> DatabaseFacts:
         """Apply the migrations that may be applied now, and look again.

@@ -41,6 +41,17 @@ from tailrace.queue q where q.name = any (%(queues)s)
 -- index: the primary key of worker, lease_worker
 select tailrace.worker_gone_v1(%(worker)s, %(reason)s, %(interrupted)s)
 
+-- name: glance
+-- purpose: all that a look at a database that is as it should be needs: migrations, identity, the server's version, and the
+--          functions of a controller that this user may not run; fails where there is no schema or no right
+-- locks: none
+-- index: migration_pkey, pg_proc_proname_args_nsp_index
+select (select jsonb_agg(jsonb_build_array(m.version, m.name, m.checksum, m.applied_at, m.min_worker, m.min_controller) order by m.version)
+        from tailrace.migration m),
+  (select i.id::text from tailrace.installation i order by i.created_at, i.id limit 1), current_setting('server_version'),
+  exists (select from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+          where n.nspname = %(schema)s and p.proname = any (%(functions)s) and not has_function_privilege(p.oid, 'execute'))
+
 -- name: identity
 -- purpose: which installation this is, and on what server
 -- locks: none
