@@ -90,7 +90,7 @@ machine: setup ## look for broken guarantees for long: the state machine, and wh
 demo: setup ## 2,000 webhook deliveries, a killed worker, and a ledger that adds up
 	@$(PY) -m examples.webhooks.demo
 
-bench: setup ## measure beside the reference: make bench NAME=drain|pickup|enqueue|held|future|head|groups|dead_letters
+bench: setup ## measure beside the reference: make bench NAME=drain|pickup|enqueue|held|future|head|groups|limits|dead_letters|fleet
 	@$(PY) -m bench $(NAME)
 
 docs: setup ## write the generated pages anew
