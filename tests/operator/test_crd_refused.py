@@ -90,14 +90,15 @@ def test_a_stricter_definition_lets_what_is_stored_live(kube_admin: Api, kubectl
     """
     group = f"{kube_namespace}.example"
     strict = jobqueue.crd()
-    strict["metadata"]["name"], strict["spec"]["group"] = f"jobqueues.{group}", group
-    strict["spec"]["names"]["shortNames"], strict["spec"]["names"]["categories"] = [], []
+    strict["metadata"]["name"], strict["spec"]["group"] = f"copies.{group}", group
+    # Names of its own too: `kubectl get jobqueue` of other tests must not find this one.
+    strict["spec"]["names"] = {"kind": "Copy", "listKind": "CopyList", "plural": "copies", "singular": "copy"}
     kube_admin.apply("customresourcedefinitions", loosened(strict))
     try:
-        wait_established(kube_admin, f"jobqueues.{group}")
+        wait_established(kube_admin, f"copies.{group}")
         offending = {"slots": 5000, "lease": {"durationSeconds": 30, "renewPeriodSeconds": 20}}
-        body = {**resource("old", worker=offending), "apiVersion": f"{group}/v1alpha1"}
-        where = f"/apis/{group}/v1alpha1/namespaces/{kube_namespace}/jobqueues"
+        body = {**resource("old", worker=offending), "apiVersion": f"{group}/v1alpha1", "kind": "Copy"}
+        where = f"/apis/{group}/v1alpha1/namespaces/{kube_namespace}/copies"
         kube_admin.ask("POST", where, body=body)
         kube_admin.apply("customresourcedefinitions", strict)
         _wait_refused(kube_admin, where, body)
@@ -114,7 +115,7 @@ def test_a_stricter_definition_lets_what_is_stored_live(kube_admin: Api, kubectl
         better = {"spec": {"worker": {"slots": 10, "lease": {"durationSeconds": 60}}}}
         assert patch(f"{where}/old", body=better)["spec"]["worker"]["slots"] == 10
     finally:
-        kube_admin.delete("customresourcedefinitions", f"jobqueues.{group}")
+        kube_admin.delete("customresourcedefinitions", f"copies.{group}")
 
 
 def loosened(crd: dict[str, Any]) -> dict[str, Any]:
