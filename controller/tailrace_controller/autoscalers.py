@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 from tailrace_controller.desired import child_name
 from tailrace_controller.kube import Kube, KubeError, KubeRefused
 from tailrace_controller.kube.kinds import DEPLOYMENT, HPA

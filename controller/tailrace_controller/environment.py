@@ -12,10 +12,10 @@ import secrets as random_bytes
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.names.annotations import Annotation
 from tailrace.names.events import Event
 from tailrace.queue_spec import JobQueue
-from tailrace_controller.clock import boot
 from tailrace_controller.desired import Reference, fingerprint, references
 from tailrace_controller.kube import Kube, KubeConflict, KubeRefused
 from tailrace_controller.kube.kinds import CONFIGMAP, SECRET

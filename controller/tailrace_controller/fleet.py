@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.errors import InvalidOption
 from tailrace.names.annotations import Annotation
 from tailrace.names.conditions import ConditionType, Reason
@@ -18,7 +19,6 @@ from tailrace.names.event_reasons import EventReason
 from tailrace.queue_spec import JobQueue
 from tailrace_controller.act import Children, Put, stranger
 from tailrace_controller.autoscalers import Autoscalers
-from tailrace_controller.clock import boot
 from tailrace_controller.desired import Context, deployment, disruption_budget
 from tailrace_controller.environment import Environment
 from tailrace_controller.kube import Kind, KubeMissing, KubeRefused, Recorder

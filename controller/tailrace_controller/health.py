@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 
 __all__ = ["Vitals"]
 

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tailrace.clock import boot
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
-from tailrace_controller.clock import boot
 from tailrace_controller.databases import Databases, Target
 from tailrace_controller.gauges import SECONDS, Gauges
 from tailrace_controller.kube import Kube, KubeError

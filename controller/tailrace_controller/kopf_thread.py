@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import kopf
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 from tailrace_controller.kube import Kind, Place
 from tailrace_controller.kube.watch import Heard, watch_session
 

@@ -12,8 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
-from tailrace_controller.clock import boot
 from tailrace_controller.kube.errors import KubeError
 from tailrace_controller.kube.lease import LeaseLock
 

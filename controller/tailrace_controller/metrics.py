@@ -15,13 +15,13 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
+from tailrace.clock import boot
 from tailrace.exposition import Board, Family
 from tailrace.health import MetricsPage
 from tailrace.maintenance.counts import RoutineCounts
 from tailrace.names import controller_metrics as names
 from tailrace.names import metrics as shared
 from tailrace.names.metrics import Metric
-from tailrace_controller.clock import boot
 from tailrace_controller.queue_page import QUEUE_METRICS, Line, queue_page
 from tailrace_controller.version import VERSION
 from tailrace_controller.work_queue import RESULTS, WorkCounts, WorkQueue

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.db.allowed import Target
 from tailrace.errors import TailraceError
 from tailrace.names.event_reasons import EventReason
 from tailrace.names.events import Event
 from tailrace.owners import Owned, Owner
-from tailrace_controller.clock import boot
 from tailrace_controller.databases import Databases, QueueDatabase
 from tailrace_controller.identity import Identity
 from tailrace_controller.kube import Kube, KubeError, Recorder

@@ -12,14 +12,15 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace.names.labels import Label
-from tailrace_controller.clock import boot
 from tailrace_controller.databases import QueueDatabase
+from tailrace_controller.status.columns import parsed
 from tailrace_controller.work_queue import Key
 
 __all__ = ["Death", "Pods", "deaths"]
@@ -114,18 +115,11 @@ def _platform(pod: Mapping[str, Any], ended: Mapping[str, Any]) -> str | None:
 
 def _after_deletion(metadata: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
     """A process that crashed before anybody deleted its pod has crashed. The mark of deletion is its latest moment."""
-    latest, finished = _moment(metadata.get("deletionTimestamp")), _moment(ended.get("finishedAt"))
+    latest, finished = parsed(metadata.get("deletionTimestamp")), parsed(ended.get("finishedAt"))
     if latest is None:
         return False
     asked = latest - timedelta(seconds=int(metadata.get("deletionGracePeriodSeconds") or 0))
     return finished is None or finished >= asked
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text)) if text else None
-    except ValueError:
-        return None
 
 
 class Pods:

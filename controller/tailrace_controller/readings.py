@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.db.allowed import Target
 from tailrace.errors import DatabaseUnavailable, TailraceError
 from tailrace.owners import QueueFacts
-from tailrace_controller.clock import boot
 from tailrace_controller.databases import Databases
 from tailrace_controller.observed import QueueSeen
 from tailrace_controller.status.columns import figures

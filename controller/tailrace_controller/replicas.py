@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from tailrace.demand import LimitedBy
 from tailrace.queue_spec import JobQueue
 from tailrace_controller.observed import Autoscaling, Observed
+from tailrace_controller.status.columns import parsed
 from tailrace_controller.work_queue import Key
 
 __all__ = ["SUPPORTED_MODES", "Ignored", "Wanted", "wanted"]
@@ -75,15 +75,8 @@ def _autoscaling(
         desired_replicas=desired,
         demand=demand,
         limited_by=str(limited),
-        last_scale_time=observed.now if changed else _moment(before.get("lastScaleTime")),
+        last_scale_time=observed.now if changed else parsed(before.get("lastScaleTime")),
     )
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text)) if text else None
-    except ValueError:
-        return None
 
 
 class Ignored:

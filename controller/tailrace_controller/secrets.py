@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
-from tailrace_controller.clock import boot
 from tailrace_controller.kube import Kind, Kube, KubeError, KubeRefused, NotLeading
 from tailrace_controller.work_queue import Key
 

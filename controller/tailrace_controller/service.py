@@ -16,9 +16,9 @@ from collections.abc import Coroutine
 from typing import Any, Final, NoReturn
 
 from tailrace import logs
+from tailrace.clock import boot
 from tailrace.health import Health
 from tailrace.names.events import Event
-from tailrace_controller.clock import boot
 from tailrace_controller.databases import Databases
 from tailrace_controller.health import Vitals
 from tailrace_controller.keeping import Keeping

@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
 from tailrace.names.labels import watched
 from tailrace_controller.cache import Cache
-from tailrace_controller.clock import boot
 from tailrace_controller.kopf_thread import KopfThread, Watched
 from tailrace_controller.kube import Kind, Kube, KubeError, KubeMissing
 from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, PDB, POD

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from tailrace.clock import boot
 from tailrace.errors import TailraceError
 from tailrace.histogram import Histogram
 from tailrace.names.events import Event
-from tailrace_controller.clock import boot
 from tailrace_controller.kube.errors import KubeConflict, KubeError, NotLeading
 
 __all__ = ["RESULTS", "Key", "WorkCounts", "WorkQueue", "pause_after"]

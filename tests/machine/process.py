@@ -13,13 +13,13 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+from tailrace.clock import boot
 from tailrace_worker import endings, intake, limited, results
 from tailrace_worker.ask import Ask, Got
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import Exchange, Step
 from tailrace_worker.classes import Limited
-from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
 from tailrace_worker.finish import BUSY_SECONDS, Flush, Outbox
 from tailrace_worker.floors import Floors

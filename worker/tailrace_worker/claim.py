@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tailrace.clock import boot
 from tailrace.db import AsyncConnection, Jsonb, settings_of
 from tailrace_worker.ask import Ask, Got
-from tailrace_worker.clock import boot
 from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors
 from tailrace_worker.rows import Row

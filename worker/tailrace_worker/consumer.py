@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from tailrace.clock import boot
 from tailrace.histogram import Histogram
 from tailrace_worker import intake, limited, mend, results
 from tailrace_worker.agenda import MEMBER_DUE, OTHER_LIMITS, ROUNDING_SECONDS, Agenda
@@ -17,7 +18,6 @@ from tailrace_worker.ask import Ask, Got
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.claim import Exchange
 from tailrace_worker.classes import TaskClass
-from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.finish import Flush, Outbox
 from tailrace_worker.floors import Floors

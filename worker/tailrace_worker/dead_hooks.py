@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from tailrace.clock import boot
 from tailrace.db import Blocks, errors
 from tailrace.dead_letters import DeadLetter, DeadLetterStatements
 from tailrace.errors import NotFound, TailraceError
 from tailrace.hooks import DeadHook, place
 from tailrace.names.events import Event
-from tailrace_worker.clock import boot
 from tailrace_worker.work import BROKEN
 
 log = logging.getLogger("tailrace.worker")

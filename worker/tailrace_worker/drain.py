@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
 from tailrace_worker import intake
-from tailrace_worker.clock import boot
 from tailrace_worker.consumer import Consumer
 from tailrace_worker.slots import STUCK_SECONDS, Slot
 

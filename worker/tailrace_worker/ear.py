@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from tailrace.clock import boot
 from tailrace.db import AsyncConnection, Database, OperationalError, asettled, errors, is_pooled, sql
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
-from tailrace_worker.clock import boot
 from tailrace_worker.operations import Operations
 from tailrace_worker.silence import TURN_SECONDS, Turns, bounded, hang_up
 from tailrace_worker.work import PINNED

@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tailrace.clock import boot
 from tailrace.errors import CompletionNotCommitted, InvalidPayload, NoRetry, RetryAfter, Snooze
 from tailrace.job import Stop
 from tailrace.names.events import Event
 from tailrace.policy import RetryPolicy
 from tailrace.results import plain_result
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, error_type, fingerprint, kind_of, outcome
 from tailrace_worker.finish import Outcome
 from tailrace_worker.rows import (

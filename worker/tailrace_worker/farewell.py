@@ -11,11 +11,11 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from tailrace.clock import boot
 from tailrace.db import Jsonb, errors, settled
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker import endings, results
-from tailrace_worker.clock import boot
 from tailrace_worker.failures import describe, fingerprint, outcome
 from tailrace_worker.rows import ATTEMPT, ID, TASK, TOKEN
 from tailrace_worker.slots import Slot

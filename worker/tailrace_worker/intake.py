@@ -8,9 +8,9 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from tailrace.clock import boot
 from tailrace_worker import endings
 from tailrace_worker.ask import Got
-from tailrace_worker.clock import boot
 from tailrace_worker.groups import hand_back
 from tailrace_worker.pace import AHEAD_SECONDS, Pace
 from tailrace_worker.rows import ATTEMPT, GROUPED, ID, KEYED, LAST, MARK, PAYLOAD, PRIORITY, RUN_AT, TASK, TOKEN, Row

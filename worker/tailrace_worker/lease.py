@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.clock import boot
 from tailrace.db import Connection, Database, Jsonb, OperationalError, errors, settled
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
-from tailrace_worker.clock import boot
 from tailrace_worker.operations import Operations
 from tailrace_worker.results import brief
 from tailrace_worker.silence import hang_up

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.clock import boot
 from tailrace.db import settings_of
 from tailrace_worker import mend
 from tailrace_worker.ask import Ask, Got
 from tailrace_worker.classes import Limited
-from tailrace_worker.clock import boot
 from tailrace_worker.floors import SECONDS_BEHIND
 from tailrace_worker.groups import hand_back
 from tailrace_worker.rows import TASK, TOKEN

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tailrace_worker.clock import boot
+from tailrace.clock import boot
 from tailrace_worker.pace import Pace
 
 FADE_SECONDS = 120.0

@@ -11,12 +11,12 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
+from tailrace.clock import boot
 from tailrace.db import errors
 from tailrace.errors import TailraceError
 from tailrace.names.events import Event
 from tailrace_worker import results
 from tailrace_worker.ask import Ask
-from tailrace_worker.clock import boot
 from tailrace_worker.finish import Flush
 from tailrace_worker.work import lost
 

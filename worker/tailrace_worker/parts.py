@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from tailrace.app import App
+from tailrace.clock import boot
 from tailrace.db import AsyncConnection, OperationalError, errors
 from tailrace.db.migrate import acheck
 from tailrace.errors import SchemaTooNew, SchemaTooOld, TailraceError
@@ -20,7 +21,6 @@ from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
 from tailrace_worker.beats import News
 from tailrace_worker.bound import BoundTask
-from tailrace_worker.clock import boot
 from tailrace_worker.consumer import Consumer, Share
 from tailrace_worker.dead_hooks import DeadHooks
 from tailrace_worker.ear import Ear

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tailrace.clock import boot
 from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
-from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.floors import LOWEST, Floors, Key
 

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
 from tailrace_worker.ask import Got
-from tailrace_worker.clock import boot
 from tailrace_worker.failures import outcome
 from tailrace_worker.finish import Flush, Outbox, Outcome
 

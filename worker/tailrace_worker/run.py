@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace import logs
+from tailrace.clock import boot
 from tailrace.db import Blocks
 from tailrace_worker import endings
 from tailrace_worker.bound import BoundTask
 from tailrace_worker.calls import Calls
-from tailrace_worker.clock import boot
 from tailrace_worker.finish import Outbox
 from tailrace_worker.groups import Groups, follow
 from tailrace_worker.pace import Pace

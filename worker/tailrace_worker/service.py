@@ -15,12 +15,12 @@ from typing import Any
 
 from tailrace import logs
 from tailrace.app import App
+from tailrace.clock import boot
 from tailrace.errors import InvalidOption, TailraceError
 from tailrace.health import Health
 from tailrace.names.events import Event
 from tailrace.settings import WorkerSettings
 from tailrace_worker import drain, identity, takedown
-from tailrace_worker.clock import boot
 from tailrace_worker.farewell import last_words
 from tailrace_worker.metrics import State, registry
 from tailrace_worker.parts import Parts

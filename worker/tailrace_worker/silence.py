@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tailrace.clock import boot
 from tailrace.db.silence import bounded, hang_up
-from tailrace_worker.clock import boot
 
 __all__ = ["TURN_SECONDS", "Turns", "bounded", "hang_up"]
 

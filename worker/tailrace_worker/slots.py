@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tailrace.clock import boot
 from tailrace.completion import Completion
 from tailrace.job import Stop, StopReason
-from tailrace_worker.clock import boot
 from tailrace_worker.rows import ATTEMPT, EXTRA, ID, KEYED, MARK, TASK, TOKEN, Row
 
 STUCK_SECONDS = 10.0

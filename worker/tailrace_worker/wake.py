@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tailrace.clock import boot
 from tailrace.db import OperationalError, errors
 from tailrace.errors import TailraceError
-from tailrace_worker.clock import boot
 from tailrace_worker.ear import Ear
 from tailrace_worker.work import Work
 

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tailrace.clock import boot
 from tailrace.names.events import Event
-from tailrace_worker.clock import boot
 from tailrace_worker.farewell import last_words
 from tailrace_worker.rows import ID, TASK
 from tailrace_worker.slots import STUCK_SECONDS

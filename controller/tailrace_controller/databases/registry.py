@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from tailrace.clock import boot
 from tailrace.db import Database
 from tailrace.db.allowed import Target
-from tailrace_controller.clock import boot
 from tailrace_controller.databases.credentials import Credentials
 from tailrace_controller.databases.database import QueueDatabase, Release
 from tailrace_controller.databases.facts import DatabaseState

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 from tailrace_controller.kube.client import Kube
 from tailrace_controller.kube.errors import KubeConflict, KubeError, KubeMissing
 from tailrace_controller.kube.kinds import EVENT

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 from tailrace_controller.kube.client import Kube
 from tailrace_controller.kube.errors import KubeConflict, KubeError
 from tailrace_controller.kube.kinds import LEASE

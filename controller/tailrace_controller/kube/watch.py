@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 from kubernetes.client.rest import should_bypass_proxies
 
-from tailrace_controller.clock import boot
+from tailrace.clock import boot
 from tailrace_controller.kube.place import Place
 from tailrace_controller.version import VERSION
 

@@ -1,7 +1,7 @@
-"""The clock of durations inside the controller: it also counts the time in which the machine was suspended.
+"""The clock of durations inside a process: it also counts the time in which the machine was suspended.
 
-The Lease goes on running out then, so whoever holds it must notice. What is written takes other clocks: the database's,
-and the wall's in what Kubernetes keeps.
+A lease goes on expiring then, a worker's and a controller's, so whoever holds one must notice. Only durations come from
+here: what is written takes the database's clock, and the wall's in what Kubernetes keeps.
 """
 
 from __future__ import annotations
