@@ -28,9 +28,9 @@ insert into tailrace.job (queue, task, payload)
 select 'default', 'nobody', '{"seq": -1}'::jsonb from generate_series(1, %s);
 
 -- name: ours_held_open
--- Due jobs whose handler never returns.
+-- Due jobs of a queue whose handler never returns.
 insert into tailrace.job (queue, task, payload)
-select 'default', 'wait_for_ever', '{}'::jsonb from generate_series(1, %s);
+select %s, 'wait_for_ever', '{}'::jsonb from generate_series(1, %s);
 
 -- name: snapshot
 select count(*) from pg_class;

@@ -37,14 +37,15 @@ def ceil() -> Side:
     return Side(label="ceil", client="ceil", worker=(sys.executable, "-m", "bench.ceil.worker"))
 
 
-def ours(*, slots: int | None = TUNED_SLOTS, label: str | None = None) -> Side:
+def ours(*, slots: int | None = TUNED_SLOTS, label: str | None = None, queue: str = "default") -> Side:
     """Tailrace as a user runs it: the command line's worker with its metrics port, leases and heartbeats.
 
     Args:
         slots: jobs at once; None leaves every setting at its default.
         label: name in tables.
+        queue: what it serves.
     """
-    command = [sys.executable, "-m", "tailrace_cli", "worker", "bench.gated_app:app", "--queue", "default"]
+    command = [sys.executable, "-m", "tailrace_cli", "worker", "bench.gated_app:app", "--queue", queue]
     if slots is not None:
         command += ["--slots", str(slots)]
     return Side(

@@ -7,7 +7,7 @@ from bench.sides import CONTROL, ours
 
 FUTURE_JOBS, QUICK_FUTURE_JOBS = 1_000_000, 20_000
 PICKUPS, QUICK_PICKUPS = 300, 20
-DRAIN_JOBS, QUICK_DRAIN_JOBS = 50_000, 2_000
+DRAIN_JOBS, QUICK_DRAIN_JOBS = 100_000, 2_000
 
 
 def run(lab: Lab, options: Options) -> Outcome:

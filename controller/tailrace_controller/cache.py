@@ -13,7 +13,7 @@ from tailrace.names.labels import Label
 from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, PDB, POD, Kind
 from tailrace_controller.work_queue import Key
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "kept"]
 
 Object = dict[str, Any]
 _OURS: Final = "tailrace.dev/"
@@ -81,9 +81,9 @@ class Cache:
             place.pop(slot, None)
             self._tidy(kind, key)
             return key if known is not None else None
-        kept = _kept(kind, body)
-        place[slot] = kept
-        return key if known is None or _worth_a_look(kind, known, kept) else None
+        now = kept(kind, body)
+        place[slot] = now
+        return key if known is None or _worth_a_look(kind, known, now) else None
 
     def take_list(self, kind: Kind, bodies: Iterable[Object], *, namespaces: Iterable[str] = ()) -> set[Key]:
         """Take a complete list: what is not in it is gone. Returns the JobQueues to look at.
@@ -142,8 +142,13 @@ def _version(body: Mapping[str, Any]) -> int:
     return int(version) if version.isdigit() else 0
 
 
-def _kept(kind: Kind, body: Object) -> Object:
-    """The object without what takes memory and tells us nothing: a change of the spec shows in the generation."""
+def kept(kind: Kind, body: Object) -> Object:
+    """Return an object without what takes memory and tells us nothing: a change of the spec shows in the generation.
+
+    Args:
+        kind: Of the object.
+        body: The object, whole or kept before.
+    """
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     spec, status = body.get("spec") or {}, body.get("status") or {}
     if kind == JOBQUEUE:

@@ -26,6 +26,7 @@ from tailrace_controller.kube.kinds import DEPLOYMENT, PDB
 from tailrace_controller.observed import Observed
 from tailrace_controller.replicas import Wanted, wanted
 from tailrace_controller.rollouts import Rollouts, changes_template, marked, terminating
+from tailrace_controller.wording import workers
 from tailrace_controller.work_queue import Key
 
 __all__ = ["Fleet", "Live"]
@@ -183,7 +184,7 @@ class Fleet:
         name = put.child["metadata"]["name"]
         if put.change == "created":
             replicas = put.child["spec"].get("replicas")
-            await self._event(seen, EventReason.CHILD_CREATED, f"made the Deployment {name} for {replicas} workers")
+            await self._event(seen, EventReason.CHILD_CREATED, f"made the Deployment {name} for {workers(int(replicas or 0))}")
         elif put.change == "restored":
             await self._event(seen, EventReason.DRIFT_RESTORED, f"somebody had changed the Deployment {name}: put back")
         elif put.change == "changed" and new_template:

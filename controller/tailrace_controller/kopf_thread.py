@@ -157,7 +157,7 @@ class KopfThread:
         settings.watching.server_timeout = random.randint(*_STREAM_SECONDS)
         settings.networking.request_timeout = 30.0
         settings.networking.error_backoffs = _BACKOFFS
-        settings.queueing.idle_timeout = 1.0
+        settings.queueing.idle_timeout = 0.1  # a worker keeps the whole object for so long
         settings.queueing.exit_timeout = 0.2
         for one in self.watched:
             if one.labels is not None:

@@ -30,7 +30,8 @@ _STALLED: Final = {
     Reason.AUTOSCALING_UNSUPPORTED: EventReason.AUTOSCALING_UNSUPPORTED,
     Reason.ROLLOUT_STUCK: EventReason.ROLLOUT_STUCK,
 }
-_ON_THE_WAY: Final = frozenset({Reason.STARTING, Reason.DRAINING, Reason.NOT_CHECKED, Reason.ROLLING_OUT})
+_ON_THE_WAY: Final = frozenset({Reason.STARTING, Reason.NOT_READY, Reason.DRAINING, Reason.NOT_CHECKED, Reason.ROLLING_OUT})
+"""Each start goes through these; one that never comes to its end is told by Stalled, and by the kubelet."""
 
 
 class Turn(NamedTuple):

@@ -12,10 +12,12 @@ import binascii
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tailrace.db.allowed import Target, parse_target
 from tailrace.errors import InvalidDSN
+from tailrace_controller.cache import kept
 from tailrace_controller.kube import Kube, KubeError
 from tailrace_controller.kube.kinds import JOBQUEUE, SECRET
 from tailrace_controller.settings import ControllerSettings
@@ -106,7 +108,8 @@ class Roster:
         return [served(one, target) for one in found if (target := self._targets.get(_reference(one) or ())) is not None]
 
     async def _list(self) -> list[Mapping[str, Any]]:
-        pages = [await self._kube.list(JOBQUEUE, namespace=place) for place in self._settings.watch_namespaces or (None,)]
+        places, keep = self._settings.watch_namespaces or (None,), partial(kept, JOBQUEUE)
+        pages = [await self._kube.list(JOBQUEUE, namespace=place, keep=keep) for place in places]
         name = self._settings.controller_name
         return [one for page in pages for one in page if (one.get("spec") or {}).get("controllerName", name) == name]
 

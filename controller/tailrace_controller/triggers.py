@@ -10,12 +10,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from tailrace.clock import boot
 from tailrace.names.events import Event
 from tailrace.names.labels import watched
-from tailrace_controller.cache import Cache
+from tailrace_controller.cache import Cache, kept
 from tailrace_controller.kopf_thread import KopfThread, Watched
 from tailrace_controller.kube import Kind, Kube, KubeError, KubeMissing
 from tailrace_controller.kube.kinds import DEPLOYMENT, JOBQUEUE, PDB, POD
@@ -136,7 +137,8 @@ class Triggers:
         places = self._settings.watch_namespaces or (None,)
         for one in self._kinds:
             try:
-                found = [await self._kube.list(one.kind, namespace=place, labels=one.labels) for place in places]
+                keep = partial(kept, one.kind)
+                found = [await self._kube.list(one.kind, namespace=place, labels=one.labels, keep=keep) for place in places]
             except KubeMissing:
                 if one.kind != JOBQUEUE:
                     raise

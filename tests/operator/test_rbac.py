@@ -112,11 +112,12 @@ def _lose_the_database(site: Site, database: RigDatabase) -> None:
         site.wait("DatabaseReachable", "True")
 
     def told() -> Body:
-        (event,) = (one for one in site.admin.list("events", namespace=site.namespace) if one["reason"] == "DatabaseProblem")
-        return event
+        events = [one for one in site.admin.list("events", namespace=site.namespace) if one["reason"] == "DatabaseProblem"]
+        assert len(events) == 1, "an event that is replaced is away for a moment"
+        return events[0]
 
     lose("mysql://nowhere")
-    first = told()["message"]
+    first = eventually(lambda: told()["message"], 30, what="the event")
     lose("mysql://nowhere")
     eventually(lambda: told().get("series", {}).get("count", 0) > 1, 30, what="the event with its count")
     lose("postgresql://127.0.0.1:1/none")

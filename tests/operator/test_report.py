@@ -9,7 +9,7 @@ from tailrace.names.event_reasons import EventReason
 from tailrace_controller.observed import DatabaseSeen, Observed, Problem
 from tailrace_controller.report import same, turns
 from tailrace_controller.status import status
-from tests.operator.scene import observed
+from tests.operator.scene import deployed, observed, pods
 
 AWAY = DatabaseSeen(
     address="db:5432/app", reached=False, problem=Problem(reason=Reason.DATABASE_UNAVAILABLE, message="db:5432/app is away")
@@ -60,6 +60,8 @@ def test_what_waits_for_a_person_is_told_by_its_name() -> None:
 def test_workers_on_their_way_are_no_warning() -> None:
     first = observed(raw={"status": {}}, deployment=None, pods=())
     assert not [reason for kind, reason in told(first) if kind == "Warning"]
+    running = observed(raw={"status": status(first)}, deployment=deployed(ready=0), pods=pods(4, Reason.NOT_READY))
+    assert not [reason for kind, reason in told(running) if kind == "Warning"]
 
 
 def test_a_pause_and_its_end_are_told() -> None:

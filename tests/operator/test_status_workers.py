@@ -88,6 +88,19 @@ def test_a_change_that_nobody_has_looked_at_is_not_done() -> None:
     assert kstatus(status(seen), 3) == "InProgress"
 
 
+def test_a_new_worker_that_starts_is_no_outage() -> None:
+    """It runs and is not ready for a moment; the old ones serve. One that never gets ready is told at the deadline."""
+    surge = {"strategy": {"maxSurge": 1, "maxUnavailable": 0}}
+    starting = pods(1, Reason.NOT_READY)
+    seen = observed(deployment=deployed(replicas=5, ready=4, updated=1, **surge), pods=starting)
+    assert word(seen) == ("True", "RollingOut")
+    assert word(seen, "WorkersAvailable") == ("True", "Available")
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    never = observed(deployment=deployed(replicas=5, ready=4, updated=1, conditions=[late], **surge), pods=starting)
+    assert word(never) == ("False", "NotReady")
+    assert word(never, "Stalled") == ("True", "RolloutStuck")
+
+
 def test_a_roll_out_into_trouble_says_which() -> None:
     seen = observed(deployment=deployed(replicas=5, ready=4, updated=1), pods=pods(1, Reason.IMAGE_PULL_BACK_OFF))
     assert word(seen) == ("False", "ImagePullBackOff")

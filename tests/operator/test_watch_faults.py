@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -84,10 +85,24 @@ def test_an_api_server_that_refuses_watches_is_asked_again(
     """operator-notes 3.2 #11: backoffs of half a second to four, then the whole thread is begun anew."""
     fault = fault_proxy.fault(Fault(path=WATCH, status=status, retry_after=1 if status == 429 else None))
     fault_proxy.cut()
-    eventually(lambda: fault.met >= KINDS, 20, what="refusals")
+    eventually(lambda: fault.met >= 1, 20, what="a refusal")
     fault_proxy.clear()
     edit(stage, 2, timeout=45)
     assert through.get("/livez")[0] == 200
+
+
+def test_credentials_that_are_refused_are_tried_again_after_a_pause(
+    stage: Stage, fault_proxy: FaultProxy, through: ControllerProcess
+) -> None:
+    """At a 401 kopf logs in anew, at once and without end; the token is asked for at each request anyway."""
+    fault = fault_proxy.fault(Fault(path=WATCH, status=401))
+    fault_proxy.cut()
+    eventually(lambda: fault.met >= 4 * KINDS, 60, what="refusals")
+    fault_proxy.clear()
+    for kind in {one.path.split("?")[0] for one in fault_proxy.requests if one.status == 401}:
+        refused = [one.at for one in fault_proxy.requests if one.status == 401 and one.path.startswith(kind)]
+        assert all(later - sooner > 0.4 for sooner, later in pairwise(refused)), kind
+    edit(stage, 2, timeout=45)
 
 
 def test_an_api_server_in_trouble_delays_and_loses_nothing(

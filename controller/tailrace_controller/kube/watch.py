@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -90,7 +91,13 @@ def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
     async def signed(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if (word := await asyncio.to_thread(_authorization, place)) is not None:
             request.headers["Authorization"] = word
-        return await handler(request)
+        answer = await handler(request)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            # At a 401 kopf closes the session under all watches and logs in anew, at once and without end. The next
+            # request has a new token anyway, so this is a failure like others, tried again after a pause.
+            answer.close()
+            raise aiohttp.ClientConnectionError("the API server refuses the credentials")
+        return answer
 
     configuration = place.configuration
     proxy = configuration.proxy

@@ -15,6 +15,7 @@ from tailrace_controller.status.blockers import STALLED, first_blocker, reachabl
 from tailrace_controller.status.columns import moment
 from tailrace_controller.status.readiness import Verdict, ready
 from tailrace_controller.status.workforce import Workforce, workforce
+from tailrace_controller.wording import workers
 
 __all__ = ["conditions"]
 
@@ -87,7 +88,7 @@ def _workers_move(force: Workforce) -> Verdict:
     if not force.noticed:
         return True, Reason.STARTING, "Kubernetes has not looked at the last change of the Deployment yet."
     if force.replicas > force.wanted and not force.rolling:
-        return True, Reason.DRAINING, f"{force.replicas - force.wanted} workers too many finish their jobs."
+        return True, Reason.DRAINING, f"{workers(force.replicas - force.wanted)} too many: they end when their jobs are done."
     if force.rolling:
         text = (
             f"{force.updated} of {force.wanted} workers have the last template; {force.replicas - force.updated} older ones go."
@@ -129,7 +130,7 @@ def _available(force: Workforce, blocker: Problem | None) -> Verdict:
         if blocker is not None:
             return False, blocker.reason, f"There are no workers: {blocker.message}"
         return False, Reason.STARTING, "There are no workers yet: the Deployment is on its way."
-    if force.problem is not None:
+    if force.problem is not None and not force.available:
         return False, force.problem.reason, force.problem.message
     if force.available:
         rolling = f"; {force.updated} have the last template" if force.rolling else ""

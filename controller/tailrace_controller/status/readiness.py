@@ -9,6 +9,7 @@ from tailrace.names.conditions import Reason
 from tailrace_controller.observed import Observed, Problem
 from tailrace_controller.status.columns import moment
 from tailrace_controller.status.workforce import Workforce
+from tailrace_controller.wording import workers
 
 __all__ = ["Verdict", "ready"]
 
@@ -40,7 +41,7 @@ def _on_purpose(observed: Observed, force: Workforce) -> Verdict | None:
     policy = observed.resource.spec.stop_policy if observed.resource is not None else "None"
     ending = force.terminating + (force.replicas if force.wanted == 0 else 0)
     if force.wanted == 0 and (force.replicas or (policy == "HoldAndDrain" and force.terminating)):
-        return True, Reason.DRAINING, f"{ending} worker{'' if ending == 1 else 's'} finish their jobs."
+        return True, Reason.DRAINING, f"{workers(ending)} left, until the jobs they run are done."
     if policy != "None" and (force.wanted == 0 or force.available):
         return True, Reason.ON_HOLD, f"spec.stopPolicy is {policy}: nothing is claimed until it is None. {force.counted}."
     if observed.queue is not None and observed.queue.held and force.available:
@@ -52,7 +53,7 @@ def _on_purpose(observed: Observed, force: Workforce) -> Verdict | None:
 
 
 def _by_workers(observed: Observed, force: Workforce) -> Verdict:
-    if force.problem is not None:
+    if force.problem is not None and not force.available:
         return False, force.problem.reason, force.problem.message
     if not force.available:
         reason = Reason.ROLLOUT_STUCK if force.stuck else Reason.STARTING

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tailrace.names.conditions import Reason
 from tailrace_controller.observed import Observed, PodFacts, Problem
 from tailrace_controller.status.pods import shortened
+from tailrace_controller.wording import workers
 
 __all__ = ["Workforce", "workforce"]
 
@@ -70,16 +71,21 @@ class Workforce:
 
     @property
     def available(self) -> bool:
-        """Whether enough workers are ready, and nothing is known to keep others from it."""
-        return self.wanted is not None and self.ready >= self.wanted - self.tolerated and self.problem is None
+        """Whether enough workers are ready, and nothing is known to keep others from it.
+
+        A new worker of a roll-out that runs and is not ready yet is no trouble before the deadline.
+        """
+        coming = self.problem is None or (self.problem.reason is Reason.NOT_READY and self.rolling and not self.stuck)
+        return self.wanted is not None and self.ready >= self.wanted - self.tolerated and coming
 
     @property
     def counted(self) -> str:
         """How many are ready, as words."""
         if self.wanted == 0 and self.replicas == 0:
             return "No worker is wanted now"
-        of = f" of {self.wanted}" if self.wanted is not None else ""
-        return f"{self.ready}{of} worker{'' if (self.wanted or self.ready) == 1 else 's'} ready"
+        if self.wanted is None:
+            return f"{workers(self.ready)} ready"
+        return f"{self.ready} of {workers(self.wanted)} ready"
 
 
 def workforce(observed: Observed) -> Workforce:
@@ -134,7 +140,7 @@ def _worded(observed: Observed, reason: Reason, count: int, example: tuple[str, 
     pod, text = example
     such = f"such as {pod}: {text}" if pod else shortened(text)
     advice = _ADVICE.get(reason, "").format(pod=pod, namespace=observed.namespace)
-    begin = f"{ready} of {observed.wanted} workers ready. {reason} in {count}, {such}"
+    begin = f"{ready} of {workers(observed.wanted or 0)} ready. {reason} in {count}, {such}"
     return f"{begin.rstrip('.')}. {advice}."[:_LONGEST_MESSAGE]
 
 
