@@ -37,12 +37,12 @@ def test_a_worker_that_stands_still_with_buffered_jobs(trial: Trial) -> None:
     eventually(lambda: len(trial.ledger.database.query(started)) == 2, 20, what="the second run of the one that it was running")
     went_on = trial.ledger.now()
     frozen.cont()
-    trial.over()
     eventually(lambda: frozen.metric("tailrace_fenced_writes_total") >= 1, 20, what="a refused write")
     eventually(lambda: trial.ledger.count("end", "freeze") == 1, 20, what="the end of what it was running")
     row = "select attempts, token is not null from tailrace.job where id = %s"
     assert trial.database.query(row, [job]) == [(2, True)], "it ended a job that runs elsewhere"
-    trial.open("reported")
+    trial.open("reported")  # until then that job takes one of the ten slots
+    trial.over(went_on)
     verdict = trial.verdict("worker stopped (SIGSTOP) with buffered jobs, then SIGCONT", excused=[frozen.pid])
     batch = [run for run in trial.ledger.runs() if run.task in ("quick", "freeze")]
     assert not [run for run in batch if run.pid == frozen.pid and run.began > went_on]

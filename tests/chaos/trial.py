@@ -132,13 +132,16 @@ class Trial:
         """Let the fault last for so long since its begin."""
         eventually(lambda: self.ledger.now() >= self._began + seconds, seconds + 30, what="the length of the fault")
 
-    def over(self) -> None:
+    def over(self, at: float | None = None) -> None:
         """Note that the fault is over, and wait until the throughput is back.
+
+        Args:
+            at: When it ended; None for now.
 
         Raises:
             AssertionError: It was not back in time.
         """
-        self._ended = self.ledger.now()
+        self._ended = self.ledger.now() if at is None else at
         found = eventually(
             lambda: self.windows(self._ended),
             self.length.back_seconds + WINDOW_SECONDS + 10,
