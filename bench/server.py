@@ -21,6 +21,7 @@ SETTINGS = {
     "full_page_writes": "on",
     "shared_buffers": "1GB",
     "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",  # between stretches everything is written anyway; a timed one would fall into some of them
     "max_connections": "200",
 }
 """What the measured server is started with; everything else is PostgreSQL's default."""

@@ -46,7 +46,7 @@ LINES = (
     Line("future", "future_pickup_p50", "pickup p50 with 1,000,000 future jobs, to without", "1"),
     Line("future", "future_drain", "drain with them, to without", "1"),
     Line("head", "unknown_head_drain", "drain behind 300,000 jobs of an unknown task, to without", "1"),
-    Line("head", "running_head_drain", "drain behind 10,000 running jobs, to without", "1"),
+    Line("head", "running_head_drain", "drain behind 10,000 running jobs, to the same ones in another queue", "1"),
     Line("head", "unknown_head_first_look_drain", "the unknown head, met for the first time", ""),
     Line("groups", "groups_many_drain", "drain of 10,000 groups of 20 by 2 processes, to without groups", "≥ 0.3"),
     Line("groups", "groups_few_drain", "drain of 100 groups of 2,000 by 2 processes, to without groups", "≥ 0.2"),
