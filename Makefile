@@ -64,13 +64,13 @@ kubernetes-meanwhile: setup
 
 # TAILRACE_TEST_DSN names another server that may create databases.
 test-embedded: setup
-	$(PY) -m pytest -n 2 --dist worksteal -rs --ignore=tests/operator $(PYTEST)
+	$(PY) -m pytest -n 3 --dist worksteal -rs --ignore=tests/operator $(PYTEST)
 
 test-postgresql-15: setup
 	@if [ -n "$$TAILRACE_TEST_DSN" ]; then \
 		echo "PostgreSQL 15: left out, since TAILRACE_TEST_DSN names the one server to test on"; \
 	elif [ -x $(PG15)/postgres ]; then \
-		$(PY) -m pytest -n 2 --dist worksteal -rs -m sql --pg 15 $(PYTEST); \
+		$(PY) -m pytest -n 3 --dist worksteal -rs -m sql --pg 15 $(PYTEST); \
 	else \
 		echo "PostgreSQL 15: left out, since this machine has no $(PG15)/postgres"; \
 	fi

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tailrace.names.conditions import ConditionType, Reason
 from tailrace.names.event_reasons import EventReason
 from tests.operator.stage import WORKER, Stage, child
@@ -89,6 +91,7 @@ def test_a_budget_follows_its_policy(stage: Stage) -> None:
     assert found["spec"]["maxUnavailable"] == 2
 
 
+@pytest.mark.timeout(180)  # moved figures may wait for 60 s, and then for the next reading
 def test_what_is_as_it_should_be_is_not_written(stage: Stage) -> None:
     """g1, operator-notes 3.2 #14: no reconcile wakes the next, and figures that move write nothing each second.
 
