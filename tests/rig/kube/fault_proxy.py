@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import ssl
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -117,6 +119,12 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)
         self._listener.close()
+        self._open.clear()
+        self._watches.clear()
+        del self._session, self._loop
+        with warnings.catch_warnings():  # a connection that was just being made has nobody left to close it
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     # ---- inside, on the proxy's thread -------------------------------------------------------------------------------
     def _do(self, change: Callable[[], Any]) -> None:
