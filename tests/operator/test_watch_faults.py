@@ -85,7 +85,7 @@ def test_an_api_server_that_refuses_watches_is_asked_again(
     """operator-notes 3.2 #11: backoffs of half a second to four, then the whole thread is begun anew."""
     fault = fault_proxy.fault(Fault(path=WATCH, status=status, retry_after=1 if status == 429 else None))
     fault_proxy.cut()
-    eventually(lambda: fault.met >= 1, 20, what="a refusal")
+    eventually(lambda: fault.met >= KINDS, 20, what="refusals")
     fault_proxy.clear()
     edit(stage, 2, timeout=45)
     assert through.get("/livez")[0] == 200

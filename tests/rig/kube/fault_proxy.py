@@ -14,7 +14,6 @@ import socket
 import ssl
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -49,7 +48,6 @@ class FaultProxy:
         self._silent = False
         self._open: dict[int, web.Request] = {}
         self._watches: set[_Watch] = set()
-        self._upstream = weakref.WeakSet[asyncio.BaseTransport]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -161,8 +159,6 @@ class FaultProxy:
                 for connection in list(runner.server.connections if runner.server is not None else ()):
                     if connection.transport is not None:
                         connection.transport.abort()  # to close one politely takes its client's answer
-                for transport in list(self._upstream):
-                    transport.abort()  # type: ignore[attr-defined] # and this the API server's
                 await runner.cleanup()
         await asyncio.sleep(_LAST_SECONDS)  # transports that were broken off close in later turns of the loop
 
@@ -208,8 +204,6 @@ class FaultProxy:
             allow_redirects=False,
         )
         async with sent as answer:
-            if answer.connection is not None and answer.connection.transport is not None:
-                self._upstream.add(answer.connection.transport)
             if lose:
                 await answer.read()
                 _break(request)
