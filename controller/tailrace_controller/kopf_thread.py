@@ -19,7 +19,7 @@ import kopf
 
 from tailrace.clock import boot
 from tailrace_controller.kube import Kind, Place
-from tailrace_controller.kube.watch import Heard, watch_session
+from tailrace_controller.kube.watch import Heard, Sockets, watch_session
 
 __all__ = ["KopfThread", "Watched"]
 
@@ -109,10 +109,10 @@ class KopfThread:
 
     async def _watch(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        ticking = asyncio.create_task(self._ticking())
+        ticking, sockets = asyncio.create_task(self._ticking()), Sockets()
         try:
             await kopf.operator(
-                registry=self._registry(),
+                registry=self._registry(sockets),
                 settings=self._settings(),
                 standalone=True,
                 clusterwide=not self.namespaces,
@@ -121,18 +121,20 @@ class KopfThread:
             )
         finally:
             ticking.cancel()
+            await sockets.end()
 
     async def _ticking(self) -> None:
         while True:
             self.beat = boot()
             await asyncio.sleep(_TICK_SECONDS)
 
-    def _registry(self) -> kopf.OperatorRegistry:
+    def _registry(self, sockets: Sockets) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
-            return kopf.AiohttpSession(server=self.place.server, aiohttp_session=watch_session(self.place, self.heard))
+            session = watch_session(self.place, self.heard, sockets)
+            return kopf.AiohttpSession(server=self.place.server, aiohttp_session=session)
 
         for one in self.watched:
             kind = one.kind

@@ -7,7 +7,10 @@ service accounts are renewed. `triggers` acts on silence.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,9 +22,11 @@ from tailrace.clock import boot
 from tailrace_controller.kube.place import Place
 from tailrace_controller.version import VERSION
 
-__all__ = ["Heard", "watch_session"]
+__all__ = ["Heard", "Sockets", "watch_session"]
 
 _CONNECT_SECONDS: Final = 10.0
+_END_TURNS: Final = 100
+_END_TURN_SECONDS: Final = 0.01
 
 
 class Heard:
@@ -52,6 +57,40 @@ class Heard:
         return max((boot() - at for at in list(self._at.values())), default=0.0)
 
 
+class Sockets:
+    """The sockets of a session, to end them with its loop.
+
+    A TLS connection is closed politely: it waits for its peer's answer, which a silent network never brings, and nobody waits
+    for it. So it would outlast the loop that has to close it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._made = weakref.WeakSet[socket.socket]()
+
+    def make(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """Return a new one, as `aiohttp.TCPConnector` asks for it.
+
+        Args:
+            address: Where it will be connected to: family, kind and protocol count.
+        """
+        made = socket.socket(*address[:3])
+        self._made.add(made)
+        return made
+
+    async def end(self) -> None:
+        """Break off what is still open and wait until its transports have closed it."""
+        for one in self._open():
+            with contextlib.suppress(OSError):  # not connected yet, or not any more
+                one.shutdown(socket.SHUT_RDWR)
+        for _ in range(_END_TURNS):
+            if self._open():
+                await asyncio.sleep(_END_TURN_SECONDS)
+
+    def _open(self) -> list[socket.socket]:
+        return [one for one in self._made if one.fileno() != -1]
+
+
 class _Listened:
     """The content of a response, noticed as it is read."""
 
@@ -69,12 +108,13 @@ class _Listened:
         return getattr(self._content, name)
 
 
-def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
-    """Return a session for the running loop; whoever asked closes it.
+def watch_session(place: Place, heard: Heard, sockets: Sockets) -> aiohttp.ClientSession:
+    """Return a session for the running loop; whoever asked closes it, and then ends the sockets.
 
     Args:
         place: Where the API server is.
         heard: Told of each piece that arrives on a stream.
+        sockets: Makes its sockets.
     """
 
     class Response(aiohttp.ClientResponse):
@@ -104,7 +144,7 @@ def watch_session(place: Place, heard: Heard) -> aiohttp.ClientSession:
     if proxy and should_bypass_proxies(configuration.host, configuration.no_proxy or ""):
         proxy = None
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(place)),
+        connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context(place), socket_factory=sockets.make),
         # Compressed, a piece of a stream may wait inside the decompressor or a proxy for the next one.
         headers={"User-Agent": f"tailrace-controller/{VERSION} (watch)", "Accept-Encoding": "identity"},
         middlewares=(signed,),
