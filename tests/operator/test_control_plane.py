@@ -52,6 +52,11 @@ def test_clients_are_told_the_pinned_version(kubectl: Kubectl) -> None:
     assert json.loads(kubectl("get", "--raw", "/version"))["gitVersion"] == f"v{building.kubernetes_version()}"
 
 
+def test_a_new_control_plane_explains_our_resource_at_once(private_control_plane: StartControlPlane) -> None:
+    """What kubectl explains is published later than what it serves."""
+    assert "JobQueue" in private_control_plane().cluster.kubectl()("explain", "jobqueue")
+
+
 def test_our_resource_is_served(kubectl: Kubectl, kube_admin: Api, kube_namespace: str) -> None:
     assert kubectl.json("get", "jq")["items"] == kube_admin.list("jobqueues", namespace=kube_namespace) == []
 

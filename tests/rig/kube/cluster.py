@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import ssl
 import subprocess
 from collections.abc import Sequence
@@ -42,6 +43,11 @@ class Cluster:
     def ca(self) -> Path:
         """The certificate that clients trust."""
         return self.folder / "pki" / "ca.crt"
+
+    @property
+    def kubectl_cache(self) -> Path:
+        """What kubectl remembers of this server."""
+        return self.folder / "kubectl"
 
     @property
     def audit(self) -> AuditLog:
@@ -95,6 +101,8 @@ class Cluster:
                 self.kubectl().run("apply", "--server-side", *(f"--filename={file}" for file in files))
                 for crd in api.list("customresourcedefinitions"):
                     wait_established(api, str(crd["metadata"]["name"]))
+                # kubectl asks for what is newer to the second, so what it kept of OpenAPI a moment ago may pass for current
+                shutil.rmtree(self.kubectl_cache, ignore_errors=True)
         finally:
             api.close()
 
@@ -123,7 +131,8 @@ class Kubectl:
         self._program = str(cluster.binaries / "kubectl")
         self._options = [f"--kubeconfig={kubeconfig}", *([f"--namespace={namespace}"] if namespace else [])]
         # kubectl remembers what a server serves, by its address: ports come back, servers do not
-        self._environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(cluster.folder), "KUBECACHEDIR": str(cluster.folder)}
+        cache = str(cluster.kubectl_cache)
+        self._environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(cluster.folder), "KUBECACHEDIR": cache}
 
     def __call__(self, *arguments: str, stdin: str | Body | Sequence[Body] | None = None) -> str:
         """Run a command and return what it prints.
@@ -203,7 +212,7 @@ def encoded(file: Path) -> str:
 
 
 def wait_established(api: Api, crd: str, *, timeout: float = 20.0) -> None:
-    """Wait until the API server serves a custom resource, in discovery too."""
+    """Wait until the API server serves a custom resource, and then lists it in discovery and in OpenAPI, which come later."""
 
     def served() -> bool:
         found = api.get("customresourcedefinitions", crd)
@@ -213,7 +222,8 @@ def wait_established(api: Api, crd: str, *, timeout: float = 20.0) -> None:
         group, version = found["spec"]["group"], found["spec"]["versions"][0]["name"]
         api.ask("GET", f"/apis/{group}/{version}/{found['spec']['names']['plural']}")
         resources = api.ask("GET", f"/apis/{group}/{version}")["resources"]
-        return any(one["name"] == found["spec"]["names"]["plural"] for one in resources)
+        listed = any(one["name"] == found["spec"]["names"]["plural"] for one in resources)
+        return listed and f"apis/{group}/{version}" in api.ask("GET", "/openapi/v3")["paths"]
 
     eventually(served, timeout, what=f"CRD {crd}")
 
