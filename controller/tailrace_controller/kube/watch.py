@@ -84,8 +84,9 @@ class Sockets:
             with contextlib.suppress(OSError):  # not connected yet, or not any more
                 one.shutdown(socket.SHUT_RDWR)
         for _ in range(_END_TURNS):
-            if self._open():
-                await asyncio.sleep(_END_TURN_SECONDS)
+            if not self._open():
+                return
+            await asyncio.sleep(_END_TURN_SECONDS)
 
     def _open(self) -> list[socket.socket]:
         return [one for one in self._made if one.fileno() != -1]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import socket
 import ssl
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -21,6 +19,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from tailrace_controller.kube.watch import Sockets
 from tests.rig.kube.cluster import Cluster
 from tests.rig.kube.faults import Fault, Seen, refusal, status_of
 
@@ -117,12 +116,6 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)
         self._listener.close()
-        self._open.clear()
-        self._watches.clear()
-        del self._session, self._loop
-        with warnings.catch_warnings():  # a connection that was just being made has nobody left to close it
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
     # ---- inside, on the proxy's thread -------------------------------------------------------------------------------
     def _do(self, change: Callable[[], Any]) -> None:
@@ -144,7 +137,8 @@ class FaultProxy:
             self._loop.close()
 
     async def _serve_until_stopped(self) -> None:
-        connector = aiohttp.TCPConnector(ssl=self._upstream_tls, limit=0)
+        upstream = Sockets()
+        connector = aiohttp.TCPConnector(ssl=self._upstream_tls, limit=0, socket_factory=upstream.make)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=timeout) as self._session:
             app = web.Application(client_max_size=64 * 2**20)
@@ -160,6 +154,7 @@ class FaultProxy:
                     if connection.transport is not None:
                         connection.transport.abort()  # to close one politely takes its client's answer
                 await runner.cleanup()
+        await upstream.end()
         await asyncio.sleep(_LAST_SECONDS)  # transports that were broken off close in later turns of the loop
 
     def _cut(self) -> None:
