@@ -104,6 +104,7 @@ class Reconciler:
         self.fleet.forget(key)
         self.settler.forget(key)
         self._ignored.forget(key)
+        self._report.forget(key)
         self._gone(key)
 
     def _is_ours(self, raw: Mapping[str, Any]) -> bool:

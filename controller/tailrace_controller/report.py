@@ -6,15 +6,16 @@ does not repeat what was told. `status` works the document out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from tailrace.names.conditions import ConditionType, Reason
 from tailrace.names.event_reasons import EventReason
-from tailrace_controller.kube import Kube, KubeMissing, Recorder
+from tailrace_controller.kube import Kube, KubeMissing, KubeUnavailable, Recorder
 from tailrace_controller.kube.kinds import JOBQUEUE
 from tailrace_controller.observed import Observed
 from tailrace_controller.status import status
+from tailrace_controller.work_queue import Key
 
 __all__ = ["Report", "Turn", "same", "turns"]
 
@@ -54,6 +55,15 @@ class Report:
             manager: Who owns the status.
         """
         self._kube, self._recorder, self._manager = kube, recorder, manager
+        self._unanswered: dict[Key, tuple[Object, list[Turn]]] = {}  # a status that may have been written, and its turns
+
+    def forget(self, key: Key) -> None:
+        """Drop a JobQueue that is gone.
+
+        Args:
+            key: Its namespace and name.
+        """
+        self._unanswered.pop(key, None)
 
     async def tell(self, seen: Observed) -> Mapping[str, Any]:
         """Write the status if it differs, then the events; returns the status as it is now.
@@ -64,18 +74,28 @@ class Report:
         Raises:
             KubeError: The status could not be written.
         """
-        document = status(seen)
+        document, metadata = status(seen), seen.raw["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        written, owed = self._unanswered.pop(key, (None, []))
+        if written is not None and same(written, seen.previous):
+            await self._tell_turns(seen, owed)
         if same(document, seen.previous):
             return seen.previous
-        metadata = {name: seen.raw["metadata"][name] for name in ("name", "namespace", "uid")}
-        body = {"metadata": metadata, "status": document}
+        told = list(turns(seen, document))
+        body = {"metadata": {name: metadata[name] for name in ("name", "namespace", "uid")}, "status": document}
         try:
             await self._kube.apply(JOBQUEUE, body, manager=self._manager, force=True, subresource="status")
         except KubeMissing:
             return seen.previous  # it was deleted meanwhile
-        for turn in turns(seen, document):
-            await self._recorder.event(seen.raw, type=turn.kind, reason=turn.reason, note=turn.note)
+        except KubeUnavailable:
+            self._unanswered[key] = document, told
+            raise
+        await self._tell_turns(seen, told)
         return document
+
+    async def _tell_turns(self, seen: Observed, told: Iterable[Turn]) -> None:
+        for turn in told:
+            await self._recorder.event(seen.raw, type=turn.kind, reason=turn.reason, note=turn.note)
 
 
 def same(document: Object, previous: Object) -> bool:

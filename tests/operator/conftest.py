@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tailrace_controller.kube import Kube, Place
 from tests.operator.stage import Stage
 from tests.rig.kube.api import Api
-from tests.rig.kube.cluster import Cluster
+from tests.rig.kube.cluster import Cluster, Kubectl
+from tests.rig.kube.controllers import wait_for_right
 from tests.rig.kube.fault_proxy import FaultProxy
-from tests.rig.kube.fixtures import StartController
+from tests.rig.kube.fixtures import StartController, WriteKubeconfig
 from tests.rig.servers import RigDatabase
+
+MakeFaulty = Callable[..., Kube]
 
 
 @pytest.fixture
-def through(control_plane: Cluster, kube_admin: Api, kube_namespace: str, fault_proxy: FaultProxy) -> Iterator[Api]:
+def through(
+    control_plane: Cluster, kube_admin: Api, kube_namespace: str, kubectl: Kubectl, fault_proxy: FaultProxy
+) -> Iterator[Api]:
     """A client that goes through the fault proxy, with every right in the test's namespace."""
     token = control_plane.token(kube_namespace, "through")
     subject = {"kind": "ServiceAccount", "name": "through", "namespace": kube_namespace}
@@ -24,9 +30,35 @@ def through(control_plane: Cluster, kube_admin: Api, kube_namespace: str, fault_
     kube_admin.create(
         "rolebindings", {"metadata": {"name": "through"}, "roleRef": role, "subjects": [subject]}, namespace=kube_namespace
     )
+    wait_for_right(kubectl, f"--as=system:serviceaccount:{kube_namespace}:through", "create", "configmaps")
     api = Api(fault_proxy.url, ssl.create_default_context(cafile=str(control_plane.ca)), token=token)
     yield api
     api.close()
+
+
+@pytest.fixture
+def make_faulty(
+    fault_proxy: FaultProxy, service_account_kubeconfig: WriteKubeconfig, kube_namespace: str, kubectl: Kubectl
+) -> Iterator[MakeFaulty]:
+    """Make the controller's client: it goes through the fault proxy and may do everything in the namespace."""
+    kubectl("create", "rolebinding", "faulty", "--clusterrole=admin", f"--serviceaccount={kube_namespace}:faulty")
+    wait_for_right(kubectl, f"--as=system:serviceaccount:{kube_namespace}:faulty", "create", "configmaps")
+    made: list[Kube] = []
+
+    def make(*, timeout: float = 10.0) -> Kube:
+        file = service_account_kubeconfig(kube_namespace, "faulty", url=fault_proxy.url)
+        made.append(Kube(Place.find(kubeconfig=file), timeout=timeout, write_timeout=timeout))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def faulty(make_faulty: MakeFaulty) -> Kube:
+    """Such a client, with time for its answers."""
+    return make_faulty()
 
 
 @pytest.fixture

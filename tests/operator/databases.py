@@ -16,7 +16,7 @@ from tests.rig.logins import RigLogin
 from tests.rig.servers import RigDatabase
 
 OWNER = Owner(cluster="c1", uid="u1", namespace="team-a", name="webhooks", generation=1)
-QUICK = Budget(connect_seconds=1.0, answer_seconds=1.0, wait_seconds=0.5, first_pause_seconds=0.2, longest_pause_seconds=0.4)
+QUICK = Budget(connect_seconds=2.0, answer_seconds=2.0, wait_seconds=0.5, first_pause_seconds=0.2, longest_pause_seconds=0.4)
 """Short enough for a test to see the end of each."""
 
 _WORDS = ("host", "port", "dbname", "user", "password", "sslmode")

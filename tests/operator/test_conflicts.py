@@ -40,7 +40,7 @@ def test_two_resources_of_one_cluster(stage: Stage) -> None:
     assert stage.deployment("second") is None
     assert owner(stage) == first["metadata"]["uid"]
     stage.wait_setting("latencyTargetSeconds", 21)
-    assert stage.condition(ConditionType.STALLED, "first")["status"] == "False"
+    stage.wait(ConditionType.STALLED, "False", name="first")
 
 
 def test_a_resource_of_another_cluster(stage: Stage) -> None:

@@ -28,6 +28,8 @@ def test_every_declared_metric_is_there_with_its_labels(stage: Stage) -> None:
     stage.apply()
     stage.wait_replicas(1)
     eventually(lambda: controller.metric("tailrace_stats_timestamp_seconds", queue="jobs") > 0, 40, what="a reading")
+    eventually(lambda: controller.metric("tailrace_queue_replicas", queue="jobs", kind="current") == 1, 40, what="the pod")
+    eventually(lambda: controller.metric("tailrace_jobqueue_condition", queue="jobs") > 0, 40, what="a condition")
     page = controller.get("/metrics")[1]
     shown = families(page)
     for metric in names.ALL:
@@ -44,7 +46,6 @@ def test_every_declared_metric_is_there_with_its_labels(stage: Stage) -> None:
         assert sorted(found) == sorted(metric.labels), line
         seen.add(metric.name)
     assert seen >= {"tailrace_queue_jobs", "tailrace_jobqueue_condition", "tailrace_watch_last_event_timestamp_seconds"}
-    assert controller.metric("tailrace_queue_replicas", queue="jobs", kind="current") == 1
     of_queue = [line for line in page.splitlines() if f'namespace="{stage.namespace}",queue="jobs"' in line]
     assert len(of_queue) <= 40  # operator.md 7
     assert f'database="{stage.namespace}/db"' in page
@@ -53,7 +54,7 @@ def test_every_declared_metric_is_there_with_its_labels(stage: Stage) -> None:
 def test_probes_answer(stage: Stage) -> None:
     controller = stage.controller()
     assert controller.get("/livez") == (200, "ok\n")
-    assert controller.get("/readyz") == (200, "ok\n")
+    eventually(lambda: controller.get("/readyz") == (200, "ok\n"), what="a Lease that is renewed in time")
     assert controller.get("/other")[0] == 404
 
 

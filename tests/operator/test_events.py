@@ -10,6 +10,8 @@ import pytest
 from tailrace_controller.kube import Kube, Place, Recorder
 from tailrace_controller.kube.kinds import EVENT
 from tests.rig.kube.cluster import Cluster
+from tests.rig.kube.fault_proxy import FaultProxy
+from tests.rig.kube.faults import Fault
 from tests.rig.waiting import aeventually
 
 
@@ -112,7 +114,18 @@ async def test_events_of_resources_and_reasons_stand_apart_and_long_notes_are_cu
     assert max(len(one["note"].encode()) for one in found) <= 1024
 
 
-async def test_an_event_that_cannot_be_written_harms_nobody(control_plane: Cluster, kube_namespace: str) -> None:
+async def test_an_event_is_tried_again_while_the_api_server_is_away(
+    kube_namespace: str, faulty: Kube, fault_proxy: FaultProxy
+) -> None:
+    events = recorder(faulty, Clock())
+    busy = fault_proxy.fault(Fault(method="POST", path="events", status=503, times=2))
+    await events.event(about(kube_namespace), type="Normal", reason="Paused", note="paused")
+    await aeventually(lambda: not waiting(events), 20, what="the third try")
+    assert busy.met == 2
+    assert len(await stored(faulty, kube_namespace)) == 1
+
+
+async def test_an_event_that_is_refused_harms_nobody(control_plane: Cluster, kube_namespace: str) -> None:
     kube = Kube(Place.find(kubeconfig=control_plane.kubeconfig), may_write=lambda: False)
     events = recorder(kube, Clock())
     await events.event(about(kube_namespace), type="Normal", reason="Paused", note="a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.names.conditions import ConditionType, Reason
+from tailrace.names.event_reasons import EventReason
 from tests.operator.stage import Stage, child
 from tests.rig.kube.fault_proxy import FaultProxy
 from tests.rig.kube.faults import Fault
@@ -45,6 +46,18 @@ def test_the_lost_answer_to_a_write_does_no_harm(stage: Stage, fault_proxy: Faul
     stage.wait(ConditionType.READY, "True", Reason.READY)
     generation = stage.must("deployments", child("jobs"))["metadata"]["generation"]
     assert generation <= 2
+
+
+def test_what_a_status_with_a_lost_answer_says_is_told_as_an_event(stage: Stage, fault_proxy: FaultProxy) -> None:
+    """The next look finds the status as it should be; the turn was not told yet."""
+    stage.controller(url=fault_proxy.url)
+    stage.apply(replicas=1)
+    stage.run_pods(1)
+    stage.wait(ConditionType.READY, "True", Reason.READY)
+    lost = fault_proxy.fault(Fault(method="PATCH", path=STATUS, cut="after", times=1))
+    stage.change(annotations={"tailrace.dev/reconcile": "disabled"})
+    assert stage.wait_event(EventReason.PAUSED)
+    assert lost.met == 1
 
 
 def test_a_slow_api_server_makes_nothing_wrong(stage: Stage, fault_proxy: FaultProxy) -> None:

@@ -1,7 +1,8 @@
 """Kubernetes events about resources: one object for each resource and reason, counted, written at most each ten seconds.
 
-Their API lets only the count of an event change, so another note takes the place of the object. An event that cannot be
-written is lost: status tells the same, and lasts. The Lease guards these writes like all others.
+Their API lets only the count of an event change, so another note takes the place of the object. While the API server is
+away an event is tried again; one that it refuses is lost: status tells the same, and lasts. The Lease guards these writes
+like all others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, Literal
 
 from tailrace.clock import boot
 from tailrace_controller.kube.client import Kube
-from tailrace_controller.kube.errors import KubeConflict, KubeError, KubeMissing
+from tailrace_controller.kube.errors import KubeConflict, KubeError, KubeMissing, KubeUnavailable
 from tailrace_controller.kube.kinds import EVENT
 
 __all__ = ["Recorder"]
@@ -24,6 +25,8 @@ __all__ = ["Recorder"]
 log: Final = logging.getLogger("tailrace.controller")
 
 _PAUSE_SECONDS: Final = 10.0
+_TRIES: Final = 12
+"""How often an event is tried while the API server is away, as the recorder of Kubernetes' own Go client does."""
 _FORGET_SECONDS: Final = 3600.0
 """An API server keeps events for an hour; a series that was silent for so long begins anew."""
 _AT_A_TIME: Final = 2
@@ -44,6 +47,7 @@ class _Series:
     seen: float = 0.0
     written_note: str | None = None
     written: float = float("-inf")
+    failures: int = 0
     writer: asyncio.Task[None] | None = None
 
 
@@ -105,9 +109,19 @@ class Recorder:
         await asyncio.sleep(wait)
         async with self._turns:
             told = series.note, series.count
-            await self._write(series)
-        if told != (series.note, series.count):  # more was said meanwhile
-            series.writer = asyncio.create_task(self._later(series, _PAUSE_SECONDS), name="event")
+            try:
+                await self._write(series)
+                series.failures = 0
+            except KubeUnavailable as error:
+                log.debug("an event waits for the API server: %s", error, extra={"reason": series.reason})
+                series.failures += 1
+        if 0 < series.failures < _TRIES:
+            pause = min(2.0 ** (series.failures - 1), _PAUSE_SECONDS)
+        elif told != (series.note, series.count):  # more was said meanwhile
+            pause = _PAUSE_SECONDS
+        else:
+            return
+        series.writer = asyncio.create_task(self._later(series, pause), name="event")
 
     async def _write(self, series: _Series) -> None:
         series.written, note = self._clock(), series.note
@@ -117,6 +131,8 @@ class Recorder:
             else:
                 await self._create(series, anew=series.written_note is not None)
             series.written_note = note
+        except KubeUnavailable:
+            raise
         except KubeError as error:
             log.debug("an event could not be written: %s", error, extra={"reason": series.reason})
 

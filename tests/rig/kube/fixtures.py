@@ -198,9 +198,10 @@ def controller_process(
 
 
 def make_namespace(api: Api, name: str) -> None:
-    """Make a namespace and wait for its default service account, without which no pod is made."""
+    """Make a namespace and wait for what two controllers put into it; without the service account no pod is made."""
     api.create("namespaces", {"metadata": {"name": name, "labels": RESTRICTED}})
-    eventually(lambda: api.get("serviceaccounts", "default", namespace=name), 20, what=f"namespace {name}")
+    for resource, expected in (("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")):
+        eventually(lambda: api.get(resource, expected, namespace=name), 20, what=f"{expected} of {name}")  # noqa: B023 - awaited
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
