@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.demand import STALE_SECONDS, Bounds, LimitedBy, Load, Terms, demand, recommend
@@ -167,6 +167,7 @@ def test_settings_that_say_nothing_useful_are_the_defaults(settings: dict[str, A
 
 
 # ---- always ----------------------------------------------------------------------------------------------------------
+@settings(deadline=None)
 @given(
     claimable=st.integers(0, 10**7),
     running=st.integers(0, 10**5),

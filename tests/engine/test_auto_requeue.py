@@ -46,7 +46,7 @@ def test_nothing_comes_back_without_a_rule(rows: Rows) -> None:
 def test_passing_errors_come_back_after_the_wait(rows: Rows) -> None:
     """The wait counts from the last failure; the kinds of error are those of the rule; other queues have no rule."""
     ripe = letter(rows, age=3601, key="k")
-    for given in ({"age": 3599}, {"age": 7200, "error_type": "validation"}, {"age": 7200, "queue": "other"}):
+    for given in ({"age": 3500}, {"age": 7200, "error_type": "validation"}, {"age": 7200, "queue": "other"}):
         letter(rows, **given)
     assert counted(requeue(rows)) == {"requeued": 1}
     job, found = rows.row(ripe), rows.dead(ripe)

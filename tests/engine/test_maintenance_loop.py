@@ -184,7 +184,7 @@ def test_a_stop_is_honoured_inside_a_statement(rows: Rows, place: Database) -> N
     began = time.monotonic()
     stop.set()
     thread.join(10)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5, "and not the 60 s of the statement"
 
 
 def test_a_database_that_went_away_is_found_again(rows: Rows, dsn: str, running: Any, proxy_to: Any) -> None:

@@ -27,7 +27,7 @@ def test_a_dead_workers_job_is_given_back_and_charged(rows: Rows) -> None:
     row = rows.row(ident)
     assert row is not None
     assert (row["token"], row["attempts"], row["lost"]) == (None, 1, 1)
-    assert 3.9 < row["wait"] <= 6
+    assert 2 < row["wait"] <= 6
     assert [e["type"] for e in row["errors"]] == ["Before", "WorkerLost"]
     assert row["errors"][-1]["worker"] == "w"
     assert rows.leases() == set()
@@ -36,7 +36,7 @@ def test_a_dead_workers_job_is_given_back_and_charged(rows: Rows) -> None:
 
 def test_a_living_workers_jobs_stay_however_long_they_run(rows: Rows) -> None:
     """BF-07, FQ-11, CJ-02, a2: only the worker's own lease counts, never the time since the claim."""
-    rows.worker(until=1)
+    rows.worker(until=30)
     token, ids = rows.running(3)
     rows.conn.execute("update tailrace.lease set claimed_at = now() - interval '10 days'")
     assert rows.reap()["rows"] == []

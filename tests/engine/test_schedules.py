@@ -197,18 +197,18 @@ def test_a_long_outage_is_leapt_over(times: Timetable) -> None:
     times.past("a", 86_400)
     counts = times.run()
     assert counts["missed"] in range(999, 1001)
-    assert counts["fired"] == 1
+    assert counts["fired"] in (1, 2), "a minute may begin while it runs"
     row = times.row("a")
-    assert (row["missed"], row["fired"]) == (counts["missed"], 1)
-    assert times.run() == {}
+    assert (row["missed"], row["fired"]) == (counts["missed"], counts["fired"])
+    assert times.run() in ({}, {"fired": 1})
 
 
 def test_the_window_is_made_up_for_in_batches(times: Timetable) -> None:
     times.apply({"name": "a", "everySeconds": 60, "catchUpSeconds": 3600, "overlap": "Allow"})
     times.past("a", 7200)
     counts = times.run(batch_ticks=7)
-    assert counts["fired"] == 60
+    assert counts["fired"] in (60, 61), "a minute may begin while it runs"
     assert counts["missed"] in (59, 60, 61)
     ticks = [job["meta"]["tick"] for job in times.jobs("a")]
-    assert len(set(ticks)) == 60
+    assert len(set(ticks)) == counts["fired"]
     assert ticks == sorted(ticks)

@@ -44,25 +44,25 @@ def test_one_of_two_workers_runs_the_routines_and_a_real_runner_takes_over(rows:
     """Without a controller workers run the routines; gaps stay below three intervals, so the reaper stays steady."""
     seen: dict[str, list[RoutineResult]] = {"a": [], "b": []}
     stops = {
-        name: running(Loop(place, routines(["reaper"], reaper_seconds=1), stand_in=True, on_result=ticks.append))
+        name: running(Loop(place, routines(["reaper"], reaper_seconds=2), stand_in=True, on_result=ticks.append))
         for name, ticks in seen.items()
     }
-    eventually(lambda: max(len(s) for s in seen.values()) >= 4, what="four ticks of one")
+    eventually(lambda: max(len(s) for s in seen.values()) >= 4, 30, what="four ticks of one")
     one = max(seen, key=lambda name: len(seen[name]))
     two = "b" if one == "a" else "a"
-    assert len(seen[two]) <= 1  # both may have met the empty table at once
+    assert len(seen[two]) <= 2  # both may have met the empty table at once, and each other again
     began = rows.value("select steady_since from tailrace.maintenance where routine = 'reaper'")
 
     stops[one].set()
     before = len(seen[two])
-    eventually(lambda: len(seen[two]) >= before + 2, what="the other one standing in")
+    eventually(lambda: len(seen[two]) >= before + 2, 30, what="the other one standing in")
     assert rows.value("select steady_since from tailrace.maintenance where routine = 'reaper'") == began
 
     real: list[RoutineResult] = []
-    running(Loop(place, routines(["reaper"], reaper_seconds=1), on_result=real.append))
-    eventually(lambda: len(real) >= 2, what="the real runner")
+    running(Loop(place, routines(["reaper"], reaper_seconds=2), on_result=real.append))
+    eventually(lambda: len(real) >= 2, 30, what="the real runner")
     before = len(seen[two])
-    eventually(lambda: len(real) >= 5, what="the real runner going on")
+    eventually(lambda: len(real) >= 5, 30, what="the real runner going on")
     assert len(seen[two]) <= before + 1
 
 

@@ -75,7 +75,7 @@ def attempt(pod: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any] | T
         return problem
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(pod=pods, metadata=fields(labels=anything, annotations=anything))
 def test_a_template_is_refused_by_path_or_has_all_that_is_ours(pod: dict[str, Any], metadata: dict[str, Any]) -> None:
     """Nothing an author writes ends in another error, and nothing takes away what the guarantees rest on."""
@@ -99,7 +99,7 @@ def test_a_template_is_refused_by_path_or_has_all_that_is_ours(pod: dict[str, An
     references(made)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(base=pods, over=pods)
 def test_merging_twice_is_merging_once(base: dict[str, Any], over: dict[str, Any]) -> None:
     """Else a second reconcile would want another Deployment than the first."""
@@ -111,6 +111,7 @@ def test_merging_twice_is_merging_once(base: dict[str, Any], over: dict[str, Any
     assert merged(once, {"spec": over}, path="spec.template") == once
 
 
+@settings(deadline=None)
 @given(
     name=st.from_regex(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", fullmatch=True),
     controller=st.text(min_size=1, max_size=253, alphabet=st.characters(codec="utf-8")),

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.names.conditions import ConditionType, Reason
@@ -189,6 +189,7 @@ databases = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     secret=st.none() | st.builds(SecretSeen, problem=st.none() | reasons.map(problem)),
     database=st.none() | databases,

@@ -6,6 +6,7 @@ server asks for `private_server`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -210,11 +211,10 @@ def _end_left_over_servers() -> None:
         owner = state.name.removeprefix(_PREFIX).split("-")[0]
         if not owner.isdigit() or Path(f"/proc/{owner}").exists() or not Path("/proc").exists():
             continue
-        pid_file = state / "data" / "postmaster.pid"
-        if pid_file.exists():
-            number = int(pid_file.read_text().split()[0])
+        with contextlib.suppress(OSError, ValueError, IndexError):  # another process of this run has just ended it
+            number = int((state / "data" / "postmaster.pid").read_text().split()[0])
             command = Path(f"/proc/{number}/cmdline")
-            if command.exists() and str(state) in command.read_text():
+            if str(state) in command.read_text():
                 os.kill(number, signal.SIGQUIT)
                 _wait_for_end(command)
         shutil.rmtree(state, ignore_errors=True)
