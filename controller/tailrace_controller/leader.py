@@ -110,14 +110,15 @@ class Leader:
             log.warning("the Lease could not be given back in time", extra={"event": Event.LEADER_LOST})
 
     async def _try(self, *, within: float = float("inf")) -> bool:
-        began, self._error = self._clock(), ""
+        began, error, ours = self._clock(), "", False
         try:
             async with asyncio.timeout(min(within, self._deadline / 2)):
                 ours = await self._lock.take()
         except TimeoutError:
-            self._error, ours = "the API server did not answer in time", False
-        except KubeError as error:
-            self._error, ours = str(error), False
+            error = "the API server did not answer in time"
+        except KubeError as problem:
+            error = str(problem)
+        self._error = error  # not before it is known: readiness would flap with each try
         if ours:
             self._certain_until = began + self._deadline
         return ours

@@ -152,9 +152,9 @@ def test_broken_off_it_leaves_whole_batches_and_goes_on(
     """b2, BF-42: live jobs and dead letters are all there at any moment, none in both; the same command finishes the rest."""
     letters.fill(MANY)
     dsn = tcp_proxy.dsn if how == "cut" else cli.dsn
-    command = ("dlq", "requeue", "--all", "--yes", "--throttle", "8000")
+    command = ("dlq", "requeue", "--all", "--yes", "--throttle", "4000")
     running = process("-m", "tailrace_cli", *command, env={"TAILRACE_DATABASE_URL": dsn})
-    eventually(lambda: started(letters) > 0, what="the first batch")
+    eventually(lambda: started(letters) > 0, 40, what="the first batch")
     nothing_is_lost(letters, rows)
     if how == "cut":
         tcp_proxy.refuse()

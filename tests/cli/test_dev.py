@@ -70,7 +70,7 @@ def test_a_killed_worker_is_replaced_and_its_jobs_run_at_once(dev: DevStarter, b
     assert board.value("select errors -> 0 ->> 'message' from tailrace.job").endswith("died: killed by SIGKILL")
     assert run.until("the restart", lambda s: s["restarts"] == 1)
     run.interrupt()
-    run.said("draining")
+    run.said("draining; Ctrl-C again")
     run.interrupt()
     assert run.process.wait(PATIENCE) == 0
     assert board.value("select attempts from tailrace.job") == 1, "a second Ctrl-C gives the job back uncharged"
@@ -86,7 +86,7 @@ def test_ctrl_c_lets_jobs_end(dev: DevStarter, board: Board) -> None:
     """BF-35: nothing new is claimed, what runs ends, exit status 0; a job behind it is left alone."""
     run = dev(resource(mode=FIXED))
     run.until("its worker", ready)
-    job, waiting = board.enqueue("nap", seconds=2), board.enqueue("nap", seconds=0)
+    job, waiting = board.enqueue("nap", seconds=6), board.enqueue("nap", seconds=0)
     eventually(lambda: board.lines(job), PATIENCE, what="the job to begin")
     assert run.end() == 0
     assert [line.note for line in board.lines(job)] == ["began", "ended"]

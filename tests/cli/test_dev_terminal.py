@@ -22,7 +22,7 @@ def test_a_live_table_and_a_typed_ctrl_c(database: RigDatabase, conn: Connection
         terminal.shows(r"QUEUE +STATUS +WORKERS +READY +RUNNING +SCHEDULED +DEAD +OLDEST +DEMAND")
         terminal.shows(r"work +Ready +1/1")
         assert re.search(r"work-1 \| .*worker ready", terminal.text), "logs stand above the table"
-        job = board.enqueue("nap", seconds=2)
+        job = board.enqueue("nap", seconds=8)
         eventually(lambda: board.lines(job), PATIENCE, what="the job to begin")
         terminal.shows(r"work +Ready +1/1 +0 +1 ")
         terminal.type("\x03")

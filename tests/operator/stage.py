@@ -118,14 +118,13 @@ class Stage:
     ) -> str:
         """Wait for a condition and return its sentence."""
 
-        def holds() -> bool:
+        def holds() -> Body:
             found = self.condition(kind, name)
             assert found.get("status") == status, found or self.status(name)
             assert reason in (None, found["reason"]), found
-            return True
+            return found
 
-        eventually(holds, timeout, what=f"{kind}={status} {reason or ''}")
-        return str(self.condition(kind, name)["message"])
+        return str(eventually(holds, timeout, what=f"{kind}={status} {reason or ''}")["message"])
 
     def wait_settled(self, name: str = "jobs", *, timeout: float = PATIENCE) -> Body:
         """Wait until the status speaks of the present generation and nothing is under way; returns the JobQueue."""

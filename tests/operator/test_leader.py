@@ -13,6 +13,8 @@ from tailrace_controller.kube.kinds import LEASE
 from tailrace_controller.kube.lease import LeaseLock
 from tailrace_controller.leader import Leader
 from tests.rig.kube.cluster import Cluster
+from tests.rig.kube.fault_proxy import FaultProxy
+from tests.rig.kube.faults import Fault
 from tests.rig.waiting import aeventually
 
 
@@ -123,6 +125,19 @@ async def test_it_ends_when_another_has_taken_it(kube: Kube, kube_namespace: str
     assert not leader.leads()
 
 
+async def test_trouble_stays_while_it_is_tried_again(faulty: Kube, fault_proxy: FaultProxy, kube_namespace: str) -> None:
+    """Readiness is made of it, and would flap with each try."""
+    clock = Clock()
+    leader = Leader(lock(faulty, kube_namespace, "a", clock), identity="a", retry=0.02, clock=clock)
+    fault_proxy.fault(Fault(path="leases", status=503, times=1))
+    slow = fault_proxy.fault(Fault(path="leases", delay=30))
+    winning = asyncio.create_task(leader.win())
+    await aeventually(lambda: slow.met, what="the second try under way")
+    assert leader.trouble
+    winning.cancel()
+    await asyncio.gather(winning, return_exceptions=True)
+
+
 async def test_a_touched_lease_is_not_a_lost_one(kube: Kube, kube_namespace: str) -> None:
     """Somebody annotates the object between our reading and our writing: a conflict, and ours all the same."""
     clock = Clock()
@@ -135,5 +150,7 @@ async def test_a_touched_lease_is_not_a_lost_one(kube: Kube, kube_namespace: str
     assert not keeping.done()
     assert leader.leads()
     keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await kube.settle(10)  # a renewal goes on in its thread
     await leader.release()
     assert (await spec(kube, kube_namespace))["holderIdentity"] == ""

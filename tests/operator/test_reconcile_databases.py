@@ -120,10 +120,10 @@ def test_a_dead_database_delays_no_other(stage: Stage, private_server: Server) -
     for number in range(5):
         stage.apply(f"dead-{number}", database={"secretRef": {"name": "away", "key": "uri"}})
     stage.apply("alive")
-    stage.wait_deployment(name="alive", timeout=10)
+    stage.wait_deployment(name="alive", timeout=20)
     stage.wait(REACHABLE, "False", Reason.DATABASE_UNAVAILABLE, name="dead-4")
     stage.change("alive", latencyTargetSeconds=3)
-    stage.wait_setting("latencyTargetSeconds", 3, "alive", timeout=5)
+    stage.wait_setting("latencyTargetSeconds", 3, "alive", timeout=20)
 
 
 def test_wrong_user_and_wrong_name_are_told_apart(stage: Stage) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from tailrace.names.conditions import ConditionType, Reason
 from tailrace.names.event_reasons import EventReason
-from tests.operator.stage import WORKER, Stage, child
+from tests.operator.stage import PATIENCE, WORKER, Stage, child
 from tests.rig.kube.api import Body
 from tests.rig.waiting import eventually
 
-SOON = 5.0
-"""Seconds within which a child is put back."""
+SOON = 30.0
+"""Seconds within which a child is put back, long before a resync: Kubernetes writes it too, so several tries may be due."""
 QUIET = 12.0
 """Seconds of which a busy queue must make no write."""
 
@@ -102,7 +102,9 @@ def test_what_is_as_it_should_be_is_not_written(stage: Stage) -> None:
     stage.run_pods(1)
     stage.wait(ConditionType.READY, "True", Reason.READY)
     stage.database.query("select tailrace.enqueue('jobs', 'work', '{}') from generate_series(1, 5)")
+    start = stage.mark()
     eventually(lambda: (stage.status().get("jobs") or {}).get("unclaimable"), 90, what="figures in the status")
+    eventually(lambda: stage.writes(start), what="the audit log's record of that write")
     version = stage.must("jobqueues", "jobs")["metadata"]["resourceVersion"]
     generation = stage.must("deployments", child("jobs"))["metadata"]["generation"]
     mark, before = stage.mark(), controller.metric("tailrace_reconcile_total")
@@ -165,8 +167,10 @@ def test_a_child_of_an_earlier_resource_is_waited_for(stage: Stage) -> None:
     stage.apply(replicas=1)
     old = stage.wait_replicas(1)["metadata"]["uid"]
     stage.wait_settled()
+    gone = {pod["metadata"]["uid"] for pod in eventually(stage.pods, what="its pod")}
     stage.kubectl("delete", "jq", "jobs", "--wait=true")
     stage.apply(replicas=1)
     stage.wait_deployment(lambda body: body["metadata"]["uid"] != old)
+    eventually(lambda: not gone & {pod["metadata"]["uid"] for pod in stage.kubelet.pods()}, PATIENCE, what="the end of its pod")
     stage.run_pods(1)
     stage.wait(ConditionType.READY, "True", Reason.READY)

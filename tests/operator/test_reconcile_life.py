@@ -67,11 +67,14 @@ def test_get_describe_wait_and_scale(stage: Stage) -> None:
     assert header.split()[:7] == ["NAME", "QUEUE", "STATUS", "WORKERS", "READY-JOBS", "RUNNING", "DEAD"]
     assert line.split()[:4] == ["jobs", "jobs", "Ready", "1"]
     stage.kubectl("scale", "jq/jobs", "--replicas=5")
-    stage.wait_replicas(5, timeout=10)
+    stage.wait_replicas(5)
     stage.wait_event(EventReason.SCALED)
-    described = stage.kubectl("describe", "jq", "jobs")
-    assert "SettingsStored" in described
-    assert "workers ready" in described
+
+    def described() -> bool:
+        said = stage.kubectl("describe", "jq", "jobs")
+        return "SettingsStored" in said and "workers ready" in said
+
+    eventually(described, what="conditions in sentences")
 
 
 def test_the_scale_tells_replicas_and_selector_at_once(stage: Stage) -> None:

@@ -171,6 +171,7 @@ def test_a_new_template_waits_for_workers_that_drain(stage: Stage) -> None:
     stage.change(replicas=1)
     stage.wait_replicas(1)
     eventually(lambda: len(stage.pods()) == 1, what="three pods are told to end")
+    eventually(lambda: stage.status().get("terminatingReplicas") == 3, what="the controller has seen it")
     stage.change(template=template(image=IMAGE))
     stage.wait(ConditionType.READY, "True", Reason.ROLLOUT_WAITING)
     assert image(stage.must("deployments", child("jobs"))) != IMAGE

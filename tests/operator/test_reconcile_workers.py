@@ -33,9 +33,14 @@ def test_an_image_that_cannot_be_had(stage: Stage) -> None:
     for name in (second, third):
         stage.kubelet.wait_for_image(name)
     stage.wait(AVAILABLE, "False", Reason.IMAGE_PULL_BACK_OFF)
-    eventually(lambda: "ImagePullBackOff in 2" in stage.condition(AVAILABLE)["message"], what="both pods are counted")
-    sentence = stage.condition(AVAILABLE)["message"]
-    assert "1 of 3 workers ready" in sentence
+
+    def sentence_of_all() -> str:
+        found = str(stage.condition(AVAILABLE)["message"])
+        assert "ImagePullBackOff in 2" in found, found
+        assert "1 of 3 workers ready" in found, found
+        return found
+
+    sentence = eventually(sentence_of_all, what="all pods are counted")
     assert second in sentence or third in sentence
     assert stage.wait_event(EventReason.WORKERS_UNAVAILABLE)
     for name in (second, third):

@@ -71,7 +71,7 @@ class RealProcess:
                 records.append(record)
         return records
 
-    def wait_event(self, name: str, timeout: float = 20.0) -> dict[str, Any]:
+    def wait_event(self, name: str, timeout: float = 40.0) -> dict[str, Any]:
         """Wait for the first record of an event and return it.
 
         Raises:
@@ -138,7 +138,7 @@ class EndedError(Exception):
 class WorkerProcess(RealProcess):
     """A `tailrace worker`, logging JSON."""
 
-    def wait_ready(self, timeout: float = 20.0) -> WorkerProcess:
+    def wait_ready(self, timeout: float = 40.0) -> WorkerProcess:
         """Wait until it claims; returns itself.
 
         Raises:

@@ -16,7 +16,7 @@ _FIRST = 0.005
 _LONGEST = 0.1
 
 
-def eventually(predicate: Callable[[], T], timeout: float = 10.0, *, what: str = "") -> T:
+def eventually(predicate: Callable[[], T], timeout: float = 20.0, *, what: str = "") -> T:
     """Ask until the answer is true and return it.
 
     Args:
@@ -40,10 +40,10 @@ def eventually(predicate: Callable[[], T], timeout: float = 10.0, *, what: str =
 
 
 @overload
-async def aeventually(predicate: Callable[[], Awaitable[T]], timeout: float = 10.0, *, what: str = "") -> T: ...
+async def aeventually(predicate: Callable[[], Awaitable[T]], timeout: float = 20.0, *, what: str = "") -> T: ...
 @overload
-async def aeventually(predicate: Callable[[], T], timeout: float = 10.0, *, what: str = "") -> T: ...
-async def aeventually(predicate: Callable[[], Any], timeout: float = 10.0, *, what: str = "") -> Any:
+async def aeventually(predicate: Callable[[], T], timeout: float = 20.0, *, what: str = "") -> T: ...
+async def aeventually(predicate: Callable[[], Any], timeout: float = 20.0, *, what: str = "") -> Any:
     """Do what `eventually` does without blocking the event loop; the predicate may be a coroutine function."""
     deadline = time.monotonic() + timeout
     pause = _FIRST

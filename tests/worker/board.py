@@ -72,11 +72,11 @@ class Board:
         """Return how many jobs are in the table."""
         return int(self.value("select count(*) from tailrace.job"))
 
-    def wait_gone(self, timeout: float = 20.0, *, left: int = 0) -> None:
+    def wait_gone(self, timeout: float = 40.0, *, left: int = 0) -> None:
         """Wait until the table holds only `left` jobs."""
         eventually(lambda: self.left() == left, timeout, what=f"an empty job table (but for {left})")
 
-    def wait_lines(self, n: int, timeout: float = 20.0, *, task: str | None = None) -> list[Line]:
+    def wait_lines(self, n: int, timeout: float = 40.0, *, task: str | None = None) -> list[Line]:
         """Wait until handlers wrote n lines."""
         eventually(lambda: len(self.lines(task=task)) >= n, timeout, what=f"{n} lines")
         return self.lines(task=task)

@@ -128,7 +128,7 @@ def bare_in_thread() -> str:
 @app.task(retry=twice)
 def slow_in_thread(ctx: JobContext[Ledger]) -> None:
     ctx.resources.write(ctx, "began")
-    ctx.stop.wait(0.5)
+    ctx.stop.wait(10)
     time.sleep(0.3)
     ctx.resources.write(ctx, f"ended {ctx.stop.reason}")
 

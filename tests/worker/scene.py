@@ -18,7 +18,7 @@ from tests.rig.waiting import eventually
 APP = "tests.worker.fault_apps:app"
 LEASE = 3.0
 REAPER = 1.0
-SLACK = 8.0
+SLACK = 15.0
 """Seconds that a slow machine may add to a bound."""
 PATIENCE = 40.0
 """Seconds to wait for what must come."""

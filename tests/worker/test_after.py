@@ -81,15 +81,15 @@ def test_a_handler_enqueues_its_own_key(worker_process: StartWorker, board: Boar
     assert board.notes(said) == ["in_progress"]
     assert board.notes(other) == ["created", "skipped", "created", "skipped"]
     assert board.ends() == {"succeeded": 4 + 6 + 2}
-    assert worker.metric("tailrace_jobs_completed_total", task="chain_in_thread") == 6
+    eventually(lambda: worker.metric("tailrace_jobs_completed_total", task="chain_in_thread") == 6, what="the counts")
 
 
 def test_links_of_a_chain_do_not_wait_for_the_poll(worker_process: StartWorker, board: Board) -> None:
     put(board, "chain", "chain", left=20)
     worker_process(APP, env={"TAILRACE_POLL_SECONDS": "30"}).wait_ready()
-    board.wait_gone(timeout=15)
+    board.wait_gone(timeout=25)
     took = board.value("select max(at) - min(at) from public.ledger")
-    assert took.total_seconds() < 5
+    assert took.total_seconds() < 20
 
 
 def test_complete_and_enqueue_again_in_one_transaction(worker_process: StartWorker, board: Board, database: RigDatabase) -> None:

@@ -129,6 +129,11 @@ def test_a_lost_lease_cannot_commit(till: Till, gate: Connection) -> None:
     worker = till.worker()
     running = "select count(*) from tailrace.job where token is not null"
     eventually(lambda: till.database.value(running) == 1, what="the run")
+    till.database.query(  # somebody else has it: a token without a lease would be given back by the sweep
+        """insert into tailrace.worker (id, until, version, queues, tasks, slots)
+             values ('far', 'tomorrow', '1', '{}', '{}', 1);
+           insert into tailrace.lease (token, worker, queue, ids) select 99, 'far', queue, array[id] from tailrace.job"""
+    )
     till.database.query("update tailrace.job set token = 99 where id = %s", [job])
     gate.commit()
     eventually(lambda: worker.metric("tailrace_fenced_writes_total") == 1, 15, what="the fenced success")

@@ -14,7 +14,7 @@ SESSIONS = """select application_name, coalesce(extract(epoch from clock_timesta
 
 
 def test_three_connections_and_no_transaction_while_jobs_run(scene: Scene) -> None:
-    """d4: whatever the slots. Standing in for maintenance it has a fourth one, for the time of a routine."""
+    """d4: whatever the slots. Standing in for maintenance it has one or two more, for the time of a routine."""
     jobs = scene.fill("gated", 12, gate="go")
     scene.worker("--slots", "12")
     eventually(lambda: len(scene.lines("start")) == len(jobs), what="all jobs running")
@@ -31,7 +31,7 @@ def test_three_connections_and_no_transaction_while_jobs_run(scene: Scene) -> No
     eventually(looked, LOOK_SECONDS + SLACK, what="some looks")
     assert all(set(snapshot) >= OWN for snapshot in snapshots)
     assert any(set(snapshot) == OWN for snapshot in snapshots)
-    assert max(most) <= len(OWN) + 1
+    assert max(most) <= len(OWN) + 2
     longest = max(age for snapshot in snapshots for age in snapshot.values())
     assert longest < 1, f"a transaction was open for {longest:.1f} s"
     scene.open("go")

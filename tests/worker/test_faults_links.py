@@ -56,7 +56,7 @@ def test_a_listener_that_is_gone_costs_no_more_than_the_poll(scene: Scene) -> No
         job = scene.enqueue("quick")
         scene.wait_line("start", job, timeout=SLACK)
         listening_again(worker, back)
-    assert worker.metric("tailrace_notify_reconnects_total") >= 5
+    eventually(lambda: worker.metric("tailrace_notify_reconnects_total") >= 5, what="the count")
 
 
 def test_a_listener_that_is_ended_whenever_it_comes_back_is_no_busy_loop(scene: Scene) -> None:
@@ -128,12 +128,13 @@ def test_a_silence_longer_than_the_lease(scene: Scene, tcp_proxy: TcpProxy) -> N
 
 def test_the_lost_answer_to_a_claim(scene: Scene, tcp_proxy: TcpProxy) -> None:
     """FQ-13, d2: the job was claimed and nobody knows it: it is handed back uncharged and runs once."""
-    scene.worker("--slots", "1", dsn=tcp_proxy.dsn, lease=6)
+    worker = scene.worker("--slots", "1", dsn=tcp_proxy.dsn, lease=LONG_LEASE)
+    eventually(lambda: worker.metric("tailrace_worker_polls_total") > 0, what="a claim before")
     tcp_proxy.lose_answer(b'into "tailrace".lease', application="tailrace work")
     tcp_proxy.cut("tailrace work")  # a new session sends the text of its statements anew
     job = scene.enqueue("quick")
     start = scene.wait_line("start", job)
-    assert tcp_proxy.lost_answers == 1
+    assert tcp_proxy.lost_answers >= 1
     assert start.attempt == 1
     scene.wait_gone()
     scene.ran_once([job])

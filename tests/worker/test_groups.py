@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rig.waiting import eventually
-from tests.worker.scene import LEASE, Line, Scene, let_pass
+from tests.worker.scene import LEASE, SLACK, Line, Scene, let_pass
 
 SLOW = {"strategy": "fixed", "base": 2.0, "cap": 2.0, "jitter": 0}
 
@@ -65,7 +65,7 @@ def test_a_job_longer_than_every_time_out_stays_alone(scene: Scene) -> None:
     assert scene.database.value("select state from tailrace.jobs where id = %s", [second]) == "blocked"
     assert scene.database.value("select blocked from tailrace.queue_stats('faults')") == 1
     opened = scene.open("go")
-    assert scene.wait_line("start", second).at - opened < 2.0
+    assert scene.wait_line("start", second).at - opened < SLACK
     scene.wait_gone()
     assert scene.database.value("select count(*) from tailrace.job_group") == 0
 

@@ -40,7 +40,7 @@ def test_middleware_goes_around_each_run(worker_process: StartWorker, board: Boa
     worker = worker_process(APP).wait_ready()
     board.wait_gone()
     assert board.notes(job) == ["outer in", "ran in 'acme'", "returned 1", "outer out"]
-    assert worker.metric("tailrace_jobs_completed_total", task=task) == 1
+    eventually(lambda: worker.metric("tailrace_jobs_completed_total", task=task) == 1, what="the count")
 
 
 def test_handlers_without_a_context_are_wrapped_too(worker_process: StartWorker, board: Board) -> None:
@@ -99,7 +99,7 @@ def test_a_payload_that_does_not_fit_reaches_no_middleware(worker_process: Start
 @pytest.mark.parametrize("task", ["look", "look_in_thread"])
 def test_the_timeout_covers_the_middleware(worker_process: StartWorker, board: Board, task: str) -> None:
     """FQ-12: before and after the handler, of a thread too."""
-    jobs = [put(board, task, do=f"hang {when}", options={"timeout": 0.3, "max_attempts": 1}) for when in ("before", "after")]
+    jobs = [put(board, task, do=f"hang {when}", options={"timeout": 1, "max_attempts": 1}) for when in ("before", "after")]
     worker = worker_process(APP).wait_ready()
     board.wait_gone()
     dead = board.dead()
@@ -172,8 +172,9 @@ def test_a_hook_that_fails_changes_nothing(worker_process: StartWorker, board: B
     assert failed[jobs["error"]]["hook"] == "tests.worker.hook_apps.troubled"
     assert failed[jobs["error"]]["error"] == "ConnectionError"
     assert "pager is away" in failed[jobs["error"]]["exception"]
-    assert worker.metric("tailrace_dead_letter_hooks_total", queue="work", result="error") == 4
-    assert worker.metric("tailrace_dead_letter_hooks_total", queue="work", result="ok") == 11
+    for result, n in (("error", 4), ("ok", 11)):
+        told_so = {"queue": "work", "result": result}
+        eventually(lambda: worker.metric("tailrace_dead_letter_hooks_total", **told_so) == n, what=f"{n} {result}")  # noqa: B023
 
 
 def test_a_job_that_dies_again_is_told_again(worker_process: StartWorker, board: Board) -> None:

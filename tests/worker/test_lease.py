@@ -80,11 +80,11 @@ def test_a_replacement_of_the_same_name_does_not_hide_orphans(scene: Scene) -> N
     """BF-08, c4: each start is a worker of its own, also under a name that was given."""
     env = {"TAILRACE_WORKER_ID": "the-only-one"}
     job = scene.enqueue("gated", gate="go")
-    first = scene.worker(env=env)
+    first = scene.worker(env=env, lease=12)
     scene.wait_line("start", job)
     first.kill9()
     token = scene.row(job, "token")
-    second = scene.worker(env=env)
+    second = scene.worker(env=env, lease=12)
     busy = scene.enqueue("gated", gate="busy")
     scene.wait_line("start", busy)
     assert scene.row(job, "token") == token  # it neither completes nor renews what it did not claim
@@ -113,7 +113,7 @@ def test_a_worker_that_stood_still_starts_nothing_and_writes_nothing(scene: Scen
     worker.cont()
     worker.wait_event("lease_lost")
     eventually(lambda: worker.metric("tailrace_fenced_writes_total") >= 1, what="the refused finish")
-    assert worker.events("writes_fenced")
+    worker.wait_event("writes_fenced")
     last = scene.enqueue("quick")
     scene.wait_line("start", last)
     assert [line.job for line in scene.lines("start")[before:]] == [last]
@@ -123,7 +123,7 @@ def test_a_worker_that_stood_still_starts_nothing_and_writes_nothing(scene: Scen
     runs = [line.job for line in scene.lines("start") if line.job in set(rest)]
     assert sorted(runs) == rest
     eventually(lambda: scene.count("succeeded") == 600 + 1 + len(rest) + 1, what="each end counted once")
-    assert worker.get("/readyz")[0] == 200
+    eventually(lambda: worker.get("/readyz")[0] == 200, what="readiness")
 
 
 @pytest.mark.parametrize(("task", "most"), [("fails", 1), ("fails", 5), ("gated", 1)])
@@ -156,7 +156,7 @@ def test_a_handler_whose_lease_is_lost_is_cancelled(scene: Scene) -> None:
     assert scene.wait_line("cancelled", job).note == "lease_lost"
     eventually(lambda: worker.metric("tailrace_jobs_interrupted_total", reason="lease_lost") == 1, what="the count")
     assert scene.row(job) == (False, 1, 1, 0)
-    assert worker.get("/readyz")[0] == 200
+    eventually(lambda: worker.get("/readyz")[0] == 200, what="readiness")
 
 
 def test_a_job_that_kills_its_worker_is_counted_and_ends_dead(scene: Scene) -> None:

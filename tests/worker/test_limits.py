@@ -20,7 +20,7 @@ def test_a_limit_comes_falls_and_rises_while_jobs_run(track: Track, limited_work
     """I7: leases that are out count from the first moment, a lowered limit takes effect as slots free, a raised one at once."""
     for each in [limited_worker("--slots", "8") for _ in range(2)]:
         each.wait_ready(PATIENCE)
-    track.fill("work", 400, 0.1)
+    track.fill("work", 1000, 0.1)
     eventually(lambda: track.peak("work") > 8, PATIENCE, what="an unlimited start")
     track.apply(limits={"concurrency": 4})
     eventually(lambda: track.running() <= 4, PATIENCE, what="the limit")

@@ -32,7 +32,7 @@ def test_each_record_of_a_run_carries_the_job(worker_process: StartWorker, board
     [failed] = eventually(lambda: worker.events("job_failed"), what="the failure's record")
     assert failed["job_id"] == misfit
     assert failed["error_type"] == "validation"
-    [dead] = worker.events("job_dead")
+    [dead] = eventually(lambda: worker.events("job_dead"), what="the dead letter's record")
     assert (dead["job_id"], dead["reason"], dead["level"]) == (misfit, "max_attempts", "warning")
     assert SECRET not in worker.output
     others = [r for r in worker.events() if r not in said and r.get("event") not in ("job_failed", "job_dead")]

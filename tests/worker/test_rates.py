@@ -39,7 +39,7 @@ def test_a_slow_rate_is_waited_for_and_holds_nobody_up(track: Track, limited_wor
     eventually(lambda: track.live("work") <= 97, PATIENCE, what="a unit by time")
     seconds = track.value("select extract(epoch from clock_timestamp() - min(at)) from public.runs")
     assert track.live("work") >= 100 - 3 - float(seconds) / 3
-    claims = sum(worker.metric("tailrace_polls_total", queue="limited", result=kind) for kind in ("jobs", "empty"))
+    claims = sum(worker.metric("tailrace_worker_polls_total", queue="limited", result=kind) for kind in ("jobs", "empty"))
     first = track.value("select extract(epoch from max(at) - min(at)) from public.runs")
     assert claims < 300 + 25 * float(first)
     track.query("delete from tailrace.job where token is null")

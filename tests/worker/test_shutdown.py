@@ -64,7 +64,7 @@ def test_a_backlog_is_handed_back_uncharged(scene: Scene) -> None:
     worker.terminate()
     worker.wait_event("worker_draining")
     others = "select count(*) filter (where token is not null), max(attempts) from tailrace.job"
-    eventually(lambda: scene.database.query(others)[0][0] == 4, 2, what="the rest back at once")
+    eventually(lambda: scene.database.query(others)[0][0] == 4, SLACK, what="the rest back at once")
     scene.open("go")
     assert worker.wait(SLACK) == 0
     assert scene.count("succeeded") == 404

@@ -76,7 +76,7 @@ def test_workers_wait_for_the_schema_and_go_on_by_themselves(
     for worker in workers:
         worker.wait_ready(PATIENCE)
         assert not [e for e in worker.events() if e["level"] == "error"]
-        assert worker.get("/readyz")[0] == 200
+        eventually(lambda worker=worker: worker.get("/readyz")[0] == 200, what="readiness")  # type: ignore[misc]
     jobs = scene.fill("quick", 200)
     scene.wait_gone()
     scene.ran_once(jobs)
@@ -132,7 +132,7 @@ def test_a_client_that_says_nothing_does_not_block_the_probes(scene: Scene) -> N
     worker = scene.worker()
     with socket.create_connection(("127.0.0.1", worker.metrics_port)):
         assert worker.get("/livez")[0] == 200
-        assert worker.get("/readyz")[0] == 200
+        eventually(lambda: worker.get("/readyz")[0] == 200, what="readiness")
 
 
 @pytest.mark.parametrize("when", ["schema", "resources"])
