@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
 from examples.webhooks.receiver import READY
+from tailrace_cli.held_signals import held_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 """The folder from which `examples` can be imported."""
@@ -34,7 +36,9 @@ class DemoError(Exception):
 class Child:
     """A process that the demo started."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], stack: ExitStack
+    ) -> None:
         """Start it.
 
         Args:
@@ -42,10 +46,11 @@ class Child:
             arguments: Arguments for this Python, such as ("-m", "tailrace_cli", "worker").
             folder: Where the log goes.
             environment: Variables to add to ours.
+            stack: Ends it; no signal comes between its start and that.
         """
         self.name = name
         self.log_file = folder / f"{name}.log"
-        with self.log_file.open("wb") as log:
+        with self.log_file.open("wb") as log, held_signals():
             self._process = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=ROOT,
@@ -55,6 +60,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            stack.callback(self.end)
 
     @property
     def pid(self) -> int:
@@ -119,28 +125,25 @@ def child_environment(more: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **loopback, "PYTHONUNBUFFERED": "1", **more}
 
 
-def start_receiver(folder: Path, *, latency: float) -> tuple[Child, Path, str]:
+def start_receiver(folder: Path, *, latency: float, stack: ExitStack) -> tuple[Child, Path, str]:
     """Start the receiver and wait until it listens.
 
     Args:
         folder: Where its record and log go.
         latency: Seconds that a delivery takes.
+        stack: Ends it.
 
     Returns:
         The process, the file of its record and its address.
     """
     record = folder / "deliveries.sqlite"
     arguments = ["-m", "examples.webhooks.receiver", "--record", str(record), "--latency", str(latency)]
-    child = Child("receiver", arguments, folder=folder, environment={})
-    try:
-        port = wait_for(lambda: _announced_port(child), seconds=20, what="the receiver to listen", watched=[child])
-    except BaseException:
-        child.end()
-        raise
+    child = Child("receiver", arguments, folder=folder, environment={}, stack=stack)
+    port = wait_for(lambda: _announced_port(child), seconds=20, what="the receiver to listen", watched=[child])
     return child, record, f"http://127.0.0.1:{port}"
 
 
-def start_worker(name: str, folder: Path, *, slots: int, environment: Mapping[str, str]) -> Child:
+def start_worker(name: str, folder: Path, *, slots: int, environment: Mapping[str, str], stack: ExitStack) -> Child:
     """Start a worker; it is ready when its row is in the database.
 
     Args:
@@ -148,9 +151,10 @@ def start_worker(name: str, folder: Path, *, slots: int, environment: Mapping[st
         folder: Where its log goes.
         slots: How many jobs it runs at a time.
         environment: Its settings.
+        stack: Ends it.
     """
     arguments = ["-m", "tailrace_cli", "worker", "examples.webhooks.app:app", "--queue", "webhooks", "--slots", str(slots)]
-    return Child(name, arguments, folder=folder, environment={**environment, "TAILRACE_WORKER_ID": name})
+    return Child(name, arguments, folder=folder, environment={**environment, "TAILRACE_WORKER_ID": name}, stack=stack)
 
 
 def run_cli(*arguments: str, environment: Mapping[str, str], columns: int = 120) -> str:

@@ -114,8 +114,9 @@ class Demo:
         }
         board.say("creates the tables: tailrace migrate")
         run_cli("migrate", environment=self._environment)
-        self._receiver, self._record, self._address = start_receiver(self._run_folder(), latency=options.latency)
-        self._stack.callback(self._receiver.end)
+        self._receiver, self._record, self._address = start_receiver(
+            self._run_folder(), latency=options.latency, stack=self._stack
+        )
         board.say(f"the receiver listens on {self._address}: refuses 1 in 10 for a while, 1 in 100 for good")
 
     def _enqueue(self) -> None:
@@ -139,11 +140,11 @@ class Demo:
         )
         self._witness = Witness.connect(self._dsn)
         self._stack.callback(self._witness.connection.close)
-        workers: list[Child] = []
-        for name in ("worker-1", "worker-2"):
-            workers.append(start_worker(name, self._run_folder(), slots=self._options.slots, environment=self._environment))
-            self._stack.callback(workers[-1].end)
-        names = [worker.name for worker in workers]
+        slots, environment = self._options.slots, self._environment
+        names = ["worker-1", "worker-2"]
+        workers = [
+            start_worker(name, self._run_folder(), slots=slots, environment=environment, stack=self._stack) for name in names
+        ]
         wait_for(lambda: self._witness.workers(names) == 2, seconds=30, what="both workers", watched=[*workers, self._receiver])
         return workers
 

@@ -82,6 +82,10 @@ def test_a_locked_dead_letter_keeps_only_its_job(scene: Scene) -> None:
     assert worker.wait(SLACK) == 0
 
 
+OUR_SESSIONS = """select pid from pg_stat_activity where datname = current_database()
+                  and application_name in ('tailrace work', 'tailrace heartbeat') order by pid"""
+
+
 def test_limits_of_the_database_do_not_touch_our_sessions(scene: Scene) -> None:
     """d2, d4, FQ-21: short timeouts that its owner has set, also for idle sessions, end no statement and no session of ours."""
     limits = {
@@ -99,15 +103,8 @@ def test_limits_of_the_database_do_not_touch_our_sessions(scene: Scene) -> None:
     env = {"TAILRACE_POLL_SECONDS": "3600"}
     ours = {name: "0" for name in limits if name.endswith("timeout")} | {"default_transaction_read_only": "off"}
     with scene.database.connect(options=" ".join(f"-c {name}={value}" for name, value in ours.items())) as conn:
-
-        def backends() -> list[int]:
-            asked = (
-                "select pid from pg_stat_activity where application_name in ('tailrace work', 'tailrace heartbeat') order by pid"
-            )
-            return [pid for (pid,) in conn.execute(asked).fetchall()]
-
         worker = scene.worker("--slots", "4", lease=LONG_LEASE, env=env)
-        sessions = backends()
+        sessions = conn.execute(OUR_SESSIONS).fetchall()
         fill = """insert into tailrace.job (queue, task, payload)
                   select 'faults', 'quick', '{}' from generate_series(1, 500) returning id"""
         jobs = [ident for (ident,) in conn.execute(fill).fetchall()]
@@ -123,7 +120,7 @@ def test_limits_of_the_database_do_not_touch_our_sessions(scene: Scene) -> None:
         conn.execute("select pg_notify(tailrace.signal_channel_v1(), 'faults')")
         assert job is not None
         scene.wait_line("start", job[0])
-        assert backends() == sessions
+        assert conn.execute(OUR_SESSIONS).fetchall() == sessions
     assert not [e for e in worker.events() if e.get("event") in ("claim_failed", "beat_failed", "database_away", "listener_back")]
     started = [(line.job, line.attempt) for line in scene.lines("start")]
     assert sorted(started) == [(ident, 1) for ident in sorted([*jobs, job[0]])]

@@ -29,6 +29,7 @@ from tailrace_cli.embedded.binaries import (
     server_version,
 )
 from tailrace_cli.embedded.cluster import USER, Cluster, environment
+from tailrace_cli.held_signals import held_signals
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -213,7 +214,7 @@ class EmbeddedPostgres:
         command = [str(self._binaries / "postgres"), "-D", str(self._cluster.data)]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
-        with self.log_file.open("ab") as log:
+        with self.log_file.open("ab") as log, held_signals():
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
