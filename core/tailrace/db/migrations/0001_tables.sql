@@ -50,27 +50,12 @@ create index job_by_group on tailrace.job (queue, serial_group, tenant, priority
 -- Successors stand in none of the others by queue; with this one all rows of a queue are found by index, for its counts.
 create index job_successor on tailrace.job (queue) where key_slot = 1;
 
--- The rules of a row, for whoever writes it. As CHECKs, or as the trigger's WHEN, they would be read from the catalogue and
--- planned anew by each statement: 45 µs for an insert of 4. Here a session plans them once, and a row costs a microsecond.
+-- Says which rule a row breaks, as a CHECK of that name would. The trigger's condition is the same rules in one expression.
 create function tailrace.refuse_job() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  broken text[];   -- constraint, column, what is wrong, what to do
-begin
-  if (jsonb_typeof(new.payload) = 'object' and octet_length(new.payload::text) <= 262144
-      and (new.meta is null or (jsonb_typeof(new.meta) = 'object' and octet_length(new.meta::text) <= 8192))
-      and new.priority between -1000 and 1000
-      and isfinite(new.run_at) and new.run_at >= '0001-01-01 00:00+00' and new.run_at < '10000-01-01 00:00+00'
-      and (new.expires_at is null
-           or (isfinite(new.expires_at) and new.expires_at >= '0001-01-01 00:00+00' and new.expires_at < '10000-01-01 00:00+00'))
-      and (new.timeout is null or (new.timeout >= interval '0' and new.timeout <= interval '366 days'))
-      and octet_length(new.queue) between 1 and 128 and octet_length(new.task) between 1 and 200
-      and octet_length(new.tenant) <= 128
-      and (new.key is null or octet_length(new.key) between 1 and 512)
-      and (new.serial_group is null or octet_length(new.serial_group) between 1 and 200)
-      and (new.key_slot = 0 or (new.key_slot = 1 and new.key is not null))) is not false then
-    return new;   -- also when something is null that must not be: NOT NULL says it better
-  end if;
-  broken := case
+  broken text[] := case
+    when new.queue is null or new.task is null or new.tenant is null or new.payload is null or new.priority is null or new.run_at is null
+      or new.key_slot is null then null   -- NOT NULL says it better
     when jsonb_typeof(new.payload) <> 'object' or octet_length(new.payload::text) > 262144 then
       array['job_payload', 'payload', 'must be a JSON object of at most 262144 bytes',
             'Send the parameters of the task as one JSON object; store large data elsewhere and pass a reference']
@@ -97,12 +82,29 @@ begin
     when new.key_slot not in (0, 1) or (new.key_slot = 1 and new.key is null) then
       array['job_key_slot_range', 'key_slot', 'must be 0, or 1 with a key', 'Leave it out']
   end;
+begin
+  if broken is null then
+    return new;
+  end if;
   raise exception using errcode = '23514', schema = tg_table_schema, table = tg_table_name, constraint = broken[1], column = broken[2],
     message = broken[2] || ' ' || broken[3], hint = broken[4];
 end $$;
 create trigger job_rules
   before insert or update of run_at, priority, key_slot, queue, task, tenant, payload, key, serial_group, timeout, expires_at, meta
-  on tailrace.job for each row execute function tailrace.refuse_job();
+  on tailrace.job for each row
+  when (not (jsonb_typeof(new.payload) = 'object' and octet_length(new.payload::text) <= 262144
+    and (new.meta is null or (jsonb_typeof(new.meta) = 'object' and octet_length(new.meta::text) <= 8192))
+    and new.priority between -1000 and 1000
+    and isfinite(new.run_at) and new.run_at >= '0001-01-01 00:00+00' and new.run_at < '10000-01-01 00:00+00'
+    and (new.expires_at is null
+         or (isfinite(new.expires_at) and new.expires_at >= '0001-01-01 00:00+00' and new.expires_at < '10000-01-01 00:00+00'))
+    and (new.timeout is null or (new.timeout >= interval '0' and new.timeout <= interval '366 days'))
+    and octet_length(new.queue) between 1 and 128 and octet_length(new.task) between 1 and 200
+    and octet_length(new.tenant) <= 128
+    and (new.key is null or octet_length(new.key) between 1 and 512)
+    and (new.serial_group is null or octet_length(new.serial_group) between 1 and 200)
+    and (new.key_slot = 0 or (new.key_slot = 1 and new.key is not null))))
+  execute function tailrace.refuse_job();
 
 create table tailrace.worker (
   id             text primary key,
