@@ -112,9 +112,9 @@ class Recorder:
             try:
                 await self._write(series)
                 series.failures = 0
-            except KubeUnavailable as error:
-                log.debug("an event waits for the API server: %s", error, extra={"reason": series.reason})
-                series.failures += 1
+            except KubeError as error:
+                log.debug("an event could not be written: %s", error, extra={"reason": series.reason})
+                series.failures = series.failures + 1 if isinstance(error, KubeUnavailable) else 0
         if 0 < series.failures < _TRIES:
             pause = min(2.0 ** (series.failures - 1), _PAUSE_SECONDS)
         elif told != (series.note, series.count):  # more was said meanwhile
@@ -125,16 +125,11 @@ class Recorder:
 
     async def _write(self, series: _Series) -> None:
         series.written, note = self._clock(), series.note
-        try:
-            if note == series.written_note:
-                await self._count(series)
-            else:
-                await self._create(series, anew=series.written_note is not None)
-            series.written_note = note
-        except KubeUnavailable:
-            raise
-        except KubeError as error:
-            log.debug("an event could not be written: %s", error, extra={"reason": series.reason})
+        if note == series.written_note:
+            await self._count(series)
+        else:
+            await self._create(series, anew=series.written_note is not None)
+        series.written_note = note
 
     async def _count(self, series: _Series) -> None:
         body = {"series": {"count": max(2, series.count), "lastObservedTime": _now()}}
