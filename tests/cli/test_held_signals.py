@@ -59,7 +59,7 @@ def test_a_signal_waits_for_the_end_of_the_block(python_handler: Any) -> None:
     assert steps == ["known"]
 
 
-def test_one_that_nobody_handles_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_nobody_handles_is_not_held() -> None:
     """What ends us at once, or does nothing, goes on doing so."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

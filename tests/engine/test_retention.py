@@ -48,7 +48,7 @@ def test_each_state_has_its_own_age(rows: Rows) -> None:
 def test_a_queue_says_how_long(rows: Rows) -> None:
     settings(rows, deadLetters={"retentionSeconds": 60, "resolvedRetentionSeconds": 10})
     gone = {letter(rows, age=61), letter(rows, age=11, resolved=11)}
-    kept = {letter(rows, age=30), letter(rows, age=100, resolved=2), letter(rows, age=61, queue="other")}
+    kept = {letter(rows, age=50), letter(rows, age=100, resolved=5), letter(rows, age=61, queue="other")}
     assert counted(retain(rows)) == {"dead": 1, "resolved": 1}
     assert left(rows) == kept
     assert not gone & kept
@@ -111,7 +111,7 @@ def test_a_row_that_was_requeued_meanwhile_stays(rows: Rows, other: Rows) -> Non
 def test_a_dry_run_tells_and_keeps(rows: Rows, database: RigDatabase) -> None:
     """BF-45: the same counts as the run that follows."""
     settings(rows, deadLetters={"retentionSeconds": 60})
-    for age in (61, 62, 30):
+    for age in (61, 62, 50):
         letter(rows, age=age)
     letter(rows, age=300 * DAY, resolved=8 * DAY)
     place = Database(url=SecretStr(database.dsn))

@@ -19,18 +19,17 @@ from tests.rig.servers import RigDatabase
 MakeFaulty = Callable[..., Kube]
 
 
+def _make_admin(kubectl: Kubectl, namespace: str, name: str) -> None:
+    """Give a service account every right in its namespace."""
+    kubectl("create", "rolebinding", name, "--clusterrole=admin", f"--serviceaccount={namespace}:{name}")
+    wait_for_right(kubectl, f"{namespace}:{name}", "create", "configmaps")
+
+
 @pytest.fixture
-def through(
-    control_plane: Cluster, kube_admin: Api, kube_namespace: str, kubectl: Kubectl, fault_proxy: FaultProxy
-) -> Iterator[Api]:
+def through(control_plane: Cluster, kube_namespace: str, kubectl: Kubectl, fault_proxy: FaultProxy) -> Iterator[Api]:
     """A client that goes through the fault proxy, with every right in the test's namespace."""
     token = control_plane.token(kube_namespace, "through")
-    subject = {"kind": "ServiceAccount", "name": "through", "namespace": kube_namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}
-    kube_admin.create(
-        "rolebindings", {"metadata": {"name": "through"}, "roleRef": role, "subjects": [subject]}, namespace=kube_namespace
-    )
-    wait_for_right(kubectl, f"--as=system:serviceaccount:{kube_namespace}:through", "create", "configmaps")
+    _make_admin(kubectl, kube_namespace, "through")
     api = Api(fault_proxy.url, ssl.create_default_context(cafile=str(control_plane.ca)), token=token)
     yield api
     api.close()
@@ -41,8 +40,7 @@ def make_faulty(
     fault_proxy: FaultProxy, service_account_kubeconfig: WriteKubeconfig, kube_namespace: str, kubectl: Kubectl
 ) -> Iterator[MakeFaulty]:
     """Make the controller's client: it goes through the fault proxy and may do everything in the namespace."""
-    kubectl("create", "rolebinding", "faulty", "--clusterrole=admin", f"--serviceaccount={kube_namespace}:faulty")
-    wait_for_right(kubectl, f"--as=system:serviceaccount:{kube_namespace}:faulty", "create", "configmaps")
+    _make_admin(kubectl, kube_namespace, "faulty")
     made: list[Kube] = []
 
     def make(*, timeout: float = 10.0) -> Kube:

@@ -168,8 +168,7 @@ def test_rights_in_the_cluster_are_enough_and_none_is_too_many(
     """l3."""
     cluster = private_control_plane(controller_manager=True).cluster
     controllers.grant_in_cluster(cluster)
-    user = f"--as=system:serviceaccount:tailrace-system:{controllers.ACCOUNT}"
-    controllers.wait_for_right(cluster.kubectl(), user, "list", "jobqueues.tailrace.dev")
+    controllers.wait_for_rights(cluster.kubectl("tailrace-system"), "tailrace-system")
     with _admin(cluster) as admin, _controller(cluster, tmp_path) as controller:
         make_namespace(admin, "team-b")
         controller.wait_ready()

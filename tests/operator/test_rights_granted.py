@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.test_rights_manifests import CLUSTER, NAMESPACED
 from tests.rig.kube.cluster import Cluster, Kubectl
-from tests.rig.kube.controllers import wait_for_right
+from tests.rig.kube.controllers import wait_for_rights
 from tests.rig.waiting import eventually
 
 
@@ -38,8 +38,7 @@ def test_the_controller_of_one_namespace_has_rights_there_only(
     manifests = "".join(path.read_text(encoding="utf-8") for path in sorted(NAMESPACED.glob("*.yaml")))
     kubectl.apply(manifests.replace("team-a", kube_namespace))
     controller = f"system:serviceaccount:{kube_namespace}:tailrace-controller"
-    for verb, what in (("list", "jobqueues.tailrace.dev"), ("create", "leases.coordination.k8s.io")):
-        wait_for_right(kubectl, f"--as={controller}", verb, what)
+    wait_for_rights(kubectl, kube_namespace)
     for verb, what in (
         ("watch", "jobqueues"),
         ("patch", "deployments.apps"),

@@ -60,7 +60,7 @@ def test_polling_finds_what_no_notification_told(worker_process: StartWorker, bo
         board.conn.execute("delete from tailrace.waiter")
     for _ in range(3):
         job = board.enqueue("mark")
-        assert seconds_until_run(board, job, now(board)) < 10
+        assert seconds_until_run(board, job, now(board)) < 4  # an idle worker's slow poll comes later
 
 
 def test_a_transaction_that_was_open_when_the_worker_went_idle(

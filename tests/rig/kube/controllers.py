@@ -51,20 +51,30 @@ def grant_in_namespace(cluster: Cluster, namespace: str) -> None:
     kubectl = cluster.kubectl(namespace)
     for file in sorted((MANIFESTS / "namespaced").glob("*.yaml")):
         kubectl("apply", "--filename=-", stdin=file.read_text(encoding="utf-8").replace(_PLACEHOLDER, namespace))
-    user = f"--as=system:serviceaccount:{namespace}:{ACCOUNT}"
+    wait_for_rights(kubectl, namespace)
+
+
+def wait_for_rights(kubectl: Kubectl, namespace: str) -> None:
+    """Wait until the controller's service account may do what its manifests say.
+
+    Args:
+        kubectl: Of the administrator, in the namespace of the account.
+        namespace: That namespace.
+    """
     for verb, resource in (("list", "jobqueues.tailrace.dev"), ("create", "leases.coordination.k8s.io")):
-        wait_for_right(kubectl, user, verb, resource)
+        wait_for_right(kubectl, f"{namespace}:{ACCOUNT}", verb, resource)
 
 
-def wait_for_right(kubectl: Kubectl, user: str, verb: str, resource: str) -> None:
-    """Wait until a user may do something: the authorizer learns of new roles by a watch of its own.
+def wait_for_right(kubectl: Kubectl, account: str, verb: str, resource: str) -> None:
+    """Wait until a service account may do something: the authorizer learns of new roles by a watch of its own.
 
     Args:
         kubectl: Of the administrator, in the namespace that it is about.
-        user: As an option of kubectl, `--as=…`.
-        verb: What he may do.
+        account: Its namespace and name, with a colon between.
+        verb: What it may do.
         resource: With what.
     """
+    user = f"--as=system:serviceaccount:{account}"
     eventually(
         lambda: kubectl("auth", "can-i", verb, resource, user).strip() == "yes", 20, what=f"the right to {verb} {resource}"
     )
