@@ -75,8 +75,16 @@ class Sockets:
             address: Where it will be connected to: family, kind and protocol count.
         """
         made = socket.socket(*address[:3])
-        self._made.add(made)
+        self.add(made)
         return made
+
+    def add(self, made: socket.socket) -> None:
+        """Take one that was made elsewhere.
+
+        Args:
+            made: The socket, connected or not.
+        """
+        self._made.add(made)
 
     async def end(self) -> None:
         """Break off what is still open and wait until its transports have closed it."""

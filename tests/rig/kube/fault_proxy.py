@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from yarl import URL
 from tailrace_controller.kube.watch import Sockets
 from tests.rig.kube.cluster import Cluster
 from tests.rig.kube.faults import Fault, Seen, refusal, status_of
+from tests.rig.kube.listening import Listener
 
 _LAST_SECONDS = 0.2
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"})
@@ -47,8 +47,8 @@ class FaultProxy:
         self._silent = False
         self._open: dict[int, web.Request] = {}
         self._watches: set[_Watch] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = Listener()
+        self.url = f"https://127.0.0.1:{self._listener.port}"
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
         self._ready = threading.Event()
@@ -152,7 +152,8 @@ class FaultProxy:
             finally:
                 for connection in list(runner.server.connections if runner.server is not None else ()):
                     if connection.transport is not None:
-                        connection.transport.abort()  # to close one politely takes its client's answer
+                        connection.transport.abort()
+                await self._listener.end()
                 await runner.cleanup()
         await upstream.end()
         await asyncio.sleep(_LAST_SECONDS)  # transports that were broken off close in later turns of the loop
