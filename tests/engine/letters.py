@@ -66,7 +66,8 @@ class Letters:
     def each(self, verb: str, *ids: int, as_of: str = "infinity", **options: Any) -> dict[int, tuple[str, str | None]]:
         """Change each of given ones that can be changed."""
         found = self.rows.conn.execute(
-            "select job_id, outcome, detail from tailrace.change_each_v1(%s, %s, tailrace.change_options_v1(%s, %s::jsonb), %s)",
+            "select job_id, outcome, detail"
+            " from unnest(tailrace.change_each_v1(%s, %s, tailrace.change_options_v1(%s, %s::jsonb), %s))",
             [verb, list(ids), verb, json.dumps(options), as_of],
         )
         return {ident: (outcome, detail) for ident, outcome, detail in found.fetchall()}

@@ -286,23 +286,19 @@ begin
                  when v_dead and f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
                  when v_dead and f ?| '{reason,error_type}' then '{reason,error_type}' end;
   if v_lane is null then
-    v_lanes := format($q$(with recursive q(a) as (
-      (select d.queue from %1$s.dead_letter d order by d.queue limit 1)
-      union all
-      select (select d.queue from %1$s.dead_letter d where d.queue > q.a order by d.queue limit 1) from q where q.a is not null)
-      select q.a, null::text as b from q where q.a is not null)$q$, v_schema);
+    v_lanes := format('select q.queue as a, null::text as b from %s.dead_letter_queues_v1() q', v_schema);
     v_where := 'd.queue = l.a';
-  elsif v_lane = '{reason,error_type}' then
+  elsif v_lane = '{reason,error_type}' then   -- from the last of each, see dead_letter_queues_v1
     v_lanes := format($q$(with recursive c(a, b) as (
       (select d.reason, d.error_type from %2$s.dead_letter d where d.state || '' = 'dead' %1$s
-       order by d.reason, d.error_type limit 1)
+       order by d.reason desc, d.error_type desc limit 1)
       union all
       select o.reason, o.error_type from c cross join lateral (
         select d.reason, d.error_type from %2$s.dead_letter d
-        where d.state || '' = 'dead' and %3$s %1$s order by d.reason, d.error_type limit 1) o)
+        where d.state || '' = 'dead' and %3$s %1$s order by d.reason desc, d.error_type desc limit 1) o)
       select c.a, c.b from c where $1 ->> 'error_type' is null or c.b = $1 ->> 'error_type')$q$,
       case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema,
-      case when f ? 'reason' then 'd.error_type > c.b' else '(d.reason, d.error_type) > (c.a, c.b)' end);
+      case when f ? 'reason' then 'd.error_type < c.b' else '(d.reason, d.error_type) < (c.a, c.b)' end);
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
     v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' when 'key' then ' and coalesce(d.key, '''') <> ''''' else '' end;
@@ -513,7 +509,7 @@ $$;
 --   was:      the state in which the dead letters are
 --   replaced: the holder that made way, for the history
 create function tailrace.requeue_set_v1(ids bigint[], options jsonb, as_of timestamptz, was text default 'dead', replaced jsonb default null)
-returns setof tailrace.letter_outcome_v1
+returns tailrace.letter_outcome_v1[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan set lock_timeout = '20ms'
@@ -533,6 +529,7 @@ declare
   v_held   bigint[];
   v_rows   tailrace.letter_outcome_v1[];
   v_done   bigint[];
+  v_queues text[];
 begin
   if cardinality(ids) = 1 then
     perform set_config('lock_timeout', '250ms', true);   -- it holds nothing that others could wait for
@@ -566,24 +563,25 @@ begin
       from tailrace.job j
       where d.job_id = any (v_held) and j.id = d.job_id and j.id = any (v_held) and d.state = was and d.requeued_count + 1 = j.requeues
       returning d.job_id, d.queue, d.task),
-  counted as (insert into tailrace.tally (queue, task, what, n) select c.queue, c.task, 'requeued', count(*) from changed c group by 1, 2)
+  groups as (select c.queue, c.task, count(*) as n from changed c group by 1, 2),
+  counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'requeued', g.n from groups g)
   select coalesce(array_agg((c.job_id, c.queue, c.task, 'requeued',
                              case when replaced is not null then format('job %s was replaced', replaced ->> 'id') end)
-                            ::tailrace.letter_outcome_v1), '{}') into v_rows from changed c;
-  v_done := array(select r.job_id from unnest(v_rows) r);
+                            ::tailrace.letter_outcome_v1), '{}'),
+         array(select distinct g.queue from groups g)
+    into v_rows, v_queues from changed c;
 
-  if cardinality(v_done) < cardinality(v_new) then
+  if cardinality(v_rows) < cardinality(ids) or exists (select from tailrace.cancel_request) then
+    v_done := array(select r.job_id from unnest(v_rows) r);
     delete from tailrace.job j where j.id = any (array(select n from unnest(v_new) n except select o from unnest(v_done) o));
+    delete from tailrace.cancel_request c   -- of their lives before
+      where c.job_id = any (array(select r.job_id from tailrace.cancel_request r where r.job_id = any (v_done) order by r.job_id for update skip locked));
+    v_rows := v_rows || array(select u from tailrace.unchanged_v1('requeue', array(select i from unnest(ids) i except select o from unnest(v_done) o), as_of) u);
   end if;
-  delete from tailrace.cancel_request c   -- of their lives before
-    where c.job_id = any (array(select r.job_id from tailrace.cancel_request r where r.job_id = any (v_done) order by r.job_id for update skip locked));
   if v_due <= clock_timestamp() then
-    perform tailrace.wake_v1(q.queue) from (select distinct r.queue from unnest(v_rows) r) q;
+    perform tailrace.wake_v1(q) from unnest(v_queues) q;
   end if;
-  return query select r.* from unnest(v_rows) r;
-  if cardinality(v_done) < cardinality(ids) then
-    return query select u.* from tailrace.unchanged_v1('requeue', array(select i from unnest(ids) i except select o from unnest(v_done) o), as_of) u;
-  end if;
+  return v_rows;
 end $$;
 
 -- Requeue one over a waiting holder of its key, which ends as replaced. Raises TR000 when that is not possible now. The order
@@ -611,9 +609,8 @@ begin
   if tailrace.end_waiting_v1(array[v_holder.id], 'replaced') = 0 then
     raise exception using errcode = 'TR000';
   end if;
-  select r.* into v_result
-    from tailrace.requeue_set_v1(array[requeue_over_v1.job_id], options, as_of, 'requeued',
-                                 jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload)) r;
+  v_result := (tailrace.requeue_set_v1(array[requeue_over_v1.job_id], options, as_of, 'requeued',
+                                       jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload)))[1];
   if v_result.outcome <> 'requeued' then
     raise exception using errcode = 'TR000';
   end if;
@@ -621,7 +618,7 @@ begin
 end $$;
 
 -- Delete, resolve or note a set. What somebody else has locked is busy.
-create function tailrace.alter_set_v1(verb text, ids bigint[], options jsonb, as_of timestamptz) returns setof tailrace.letter_outcome_v1
+create function tailrace.alter_set_v1(verb text, ids bigint[], options jsonb, as_of timestamptz) returns tailrace.letter_outcome_v1[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan set lock_timeout = '250ms'
@@ -646,7 +643,7 @@ begin
         where d.job_id = any (v_held) and d.state <> 'requeued' and tailrace.was_dead_v1(d.failed_at, d.history, as_of)
         returning d.job_id, d.queue, d.task),
     counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'deleted', count(*) from gone g group by 1, 2)
-    select array_agg((g.job_id, g.queue, g.task, 'deleted', null)::tailrace.letter_outcome_v1) into v_rows from gone g;
+    select coalesce(array_agg((g.job_id, g.queue, g.task, 'deleted', null)::tailrace.letter_outcome_v1), '{}') into v_rows from gone g;
   when 'resolve' then
     with changed as (
       update tailrace.dead_letter d
@@ -657,23 +654,23 @@ begin
         where d.job_id = any (v_held) and d.state = 'dead' and tailrace.was_dead_v1(d.failed_at, d.history, as_of)
         returning d.job_id, d.queue, d.task),
     counted as (insert into tailrace.tally (queue, task, what, n) select c.queue, c.task, 'resolved', count(*) from changed c group by 1, 2)
-    select array_agg((c.job_id, c.queue, c.task, 'resolved', null)::tailrace.letter_outcome_v1) into v_rows from changed c;
+    select coalesce(array_agg((c.job_id, c.queue, c.task, 'resolved', null)::tailrace.letter_outcome_v1), '{}') into v_rows from changed c;
   when 'note' then
     with changed as (
       update tailrace.dead_letter d set notes = concat_ws(E'\n', d.notes, v_note)
         where d.job_id = any (v_held) and d.failed_at <= as_of returning d.job_id, d.queue, d.task)
-    select array_agg((c.job_id, c.queue, c.task, 'noted', null)::tailrace.letter_outcome_v1) into v_rows from changed c;
+    select coalesce(array_agg((c.job_id, c.queue, c.task, 'noted', null)::tailrace.letter_outcome_v1), '{}') into v_rows from changed c;
   end case;
-  return query select r.* from unnest(v_rows) r;
-  if coalesce(cardinality(v_rows), 0) < cardinality(ids) then
-    return query select u.* from tailrace.unchanged_v1(verb, array(select i from unnest(ids) i except select r.job_id from unnest(v_rows) r), as_of) u;
+  if cardinality(v_rows) < cardinality(ids) then
+    v_rows := v_rows || array(select u from tailrace.unchanged_v1(verb, array(select i from unnest(ids) i except select r.job_id from unnest(v_rows) r), as_of) u);
   end if;
+  return v_rows;
 end $$;
 
 -- Change a set, and where a row spoils it, halves of it down to that row alone, which is told as failed or busy. Options are
 -- those of change_options_v1.
 create function tailrace.change_each_v1(verb text, ids bigint[], options jsonb, as_of timestamptz)
-returns setof tailrace.letter_outcome_v1
+returns tailrace.letter_outcome_v1[]
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
@@ -683,29 +680,27 @@ declare
   v_one  tailrace.letter_outcome_v1;
 begin
   if v_n = 0 then
-    return;
+    return '{}';
   end if;
   begin
     if verb = 'requeue' then
-      v_rows := array(select r from tailrace.requeue_set_v1(ids, options, as_of) r);
+      v_rows := tailrace.requeue_set_v1(ids, options, as_of);
     else
-      v_rows := array(select r from tailrace.alter_set_v1(verb, ids, options, as_of) r);
+      v_rows := tailrace.alter_set_v1(verb, ids, options, as_of);
     end if;
   exception when others then
     if sqlstate not in ('55P03', '40P01') and left(sqlstate, 2) not in ('22', '23', 'P0', 'TR') then
       raise;
     end if;
     if v_n = 1 then
-      return query select ids[1], d.queue, d.task, case when sqlstate in ('55P03', '40P01') then 'busy' else 'failed' end,
-                          case when sqlstate in ('55P03', '40P01') then format('dead letter %s is being changed by others', ids[1]) else sqlerrm end
-                   from (select 1) one left join tailrace.dead_letter d on d.job_id = ids[1];
-      return;
+      return array(select (ids[1], d.queue, d.task, case when sqlstate in ('55P03', '40P01') then 'busy' else 'failed' end,
+                           case when sqlstate in ('55P03', '40P01') then format('dead letter %s is being changed by others', ids[1]) else sqlerrm end
+                          )::tailrace.letter_outcome_v1
+                   from (select 1) one left join tailrace.dead_letter d on d.job_id = ids[1]);
     end if;
   end;
   if v_rows is null then
-    return query select r.* from tailrace.change_each_v1(verb, ids[1:v_half], options, as_of) r;
-    return query select r.* from tailrace.change_each_v1(verb, ids[v_half + 1:v_n], options, as_of) r;
-    return;
+    return tailrace.change_each_v1(verb, ids[1:v_half], options, as_of) || tailrace.change_each_v1(verb, ids[v_half + 1:v_n], options, as_of);
   end if;
   if options @> '{"force": true}' then
     for i in 1 .. cardinality(v_rows) loop
@@ -718,7 +713,7 @@ begin
       end;
     end loop;
   end if;
-  return query select r.* from unnest(v_rows) r;
+  return v_rows;
 end $$;
 
 -- Raise what became of one that was not changed.
@@ -743,7 +738,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 declare
   o      jsonb := tailrace.change_options_v1(verb, options);
   v_ids  bigint[] := array(select distinct i from unnest(ids) i where i is not null order by 1);
-  v_rows tailrace.letter_outcome_v1[] := array(select r from tailrace.change_each_v1(verb, v_ids, o, 'infinity') r order by r.job_id);
+  v_rows tailrace.letter_outcome_v1[] := array(select r from unnest(tailrace.change_each_v1(verb, v_ids, o, 'infinity')) r order by r.job_id);
   v_row  tailrace.letter_outcome_v1;
 begin
   foreach v_row in array v_rows loop
@@ -823,7 +818,7 @@ begin
                  from tailrace.unchanged_v1(verb, v_ids, v_now) u;
     return;
   end if;
-  v_rows := array(select r from tailrace.change_each_v1(verb, v_ids, o, v_now) r order by r.job_id);
+  v_rows := array(select r from unnest(tailrace.change_each_v1(verb, v_ids, o, v_now)) r order by r.job_id);
   perform tailrace.audit_v1(verb, jsonb_build_object('filter', f),
                             (select count(*) from unnest(v_rows) r where r.outcome = tailrace.participle_v1(verb)));
   return query select r.job_id, r.outcome, r.detail from unnest(v_rows) r;
@@ -954,16 +949,19 @@ create function tailrace.step_operation_v1(id bigint, batch int) returns jsonb
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  p       tailrace.operation;
-  v_n     int;
-  v_ids   bigint[];
-  v_time  timestamptz;
-  v_id    bigint;
-  v_until timestamptz;
-  v_upto  bigint;
-  v_rows  tailrace.letter_outcome_v1[];
-  v_done  int;
-  v_ended boolean;
+  p        tailrace.operation;
+  v_n      int;
+  v_ids    bigint[];
+  v_time   timestamptz;
+  v_id     bigint;
+  v_until  timestamptz;
+  v_upto   bigint;
+  v_rows   tailrace.letter_outcome_v1[];
+  v_good   text;
+  v_done   int;
+  v_failed int;
+  v_counts jsonb;
+  v_ended  boolean;
 begin
   select x.* into p from tailrace.operation x where x.id = step_operation_v1.id for no key update;
   if not found then
@@ -972,6 +970,7 @@ begin
   if p.state <> 'running' then
     return jsonb_build_object('state', p.state, 'done', p.done, 'failed', p.failed, 'counts', '[]'::jsonb, 'problems', '[]'::jsonb);
   end if;
+  v_good := tailrace.participle_v1(p.verb);
   v_n := least(step_operation_v1.batch, coalesce((p.options ->> 'max_jobs')::bigint - p.done - p.failed, step_operation_v1.batch));
   if v_n > 0 then
     select array_remove(array_agg(f.job_id order by f.failed_at, f.job_id), null), max(f.until_time), max(f.until_id),
@@ -981,8 +980,7 @@ begin
         p.filter || jsonb_build_object('failed_before', to_char(least(p.as_of, (p.filter ->> 'failed_before')::timestamptz) at time zone 'UTC',
                                                                'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')),
         true, v_n, (p.position ->> 'failed_at')::timestamptz, (p.position ->> 'job_id')::bigint) f;
-    v_rows := array(select r from tailrace.change_each_v1(p.verb, v_ids, (p.options - 'max_jobs') || jsonb_build_object('operation', p.id),
-                                                          p.as_of) r order by r.job_id);
+    v_rows := tailrace.change_each_v1(p.verb, v_ids, (p.options - 'max_jobs') || jsonb_build_object('operation', p.id), p.as_of);
   end if;
   v_ended := v_n <= 0 or (cardinality(v_ids) < v_n and v_upto is null)
              or coalesce(p.done + p.failed + cardinality(v_rows) >= (p.options ->> 'max_jobs')::bigint, false);
@@ -990,9 +988,12 @@ begin
     v_time := coalesce(v_until, v_time);
     v_id := coalesce(v_upto, v_id);
   end if;
-  v_done := (select count(*) from unnest(v_rows) r where r.outcome = tailrace.participle_v1(p.verb));
+  select coalesce(sum(g.n) filter (where g.outcome = v_good), 0), coalesce(sum(g.n) filter (where g.outcome not in (v_good, 'later')), 0),
+         coalesce(jsonb_agg(jsonb_build_object('queue', g.queue, 'task', g.task, 'n', g.n)) filter (where g.outcome = v_good), '[]')
+    into v_done, v_failed, v_counts
+    from (select r.queue, r.task, r.outcome, count(*) as n from unnest(v_rows) r group by 1, 2, 3) g;
   update tailrace.operation x
-    set done = x.done + v_done, failed = x.failed + (select count(*) from unnest(v_rows) r where r.outcome not in (tailrace.participle_v1(p.verb), 'later')),
+    set done = x.done + v_done, failed = x.failed + v_failed,
         updated_at = clock_timestamp(),
         position = case when v_id is null then x.position else jsonb_build_object('failed_at', v_time, 'job_id', v_id) end,
         state = case when v_ended then 'done' else 'running' end
@@ -1004,10 +1005,9 @@ begin
     perform set_config('synchronous_commit', 'off', true);
   end if;
   return jsonb_build_object('state', p.state, 'done', p.done, 'failed', p.failed,
-    'counts', (select coalesce(jsonb_agg(jsonb_build_object('queue', g.queue, 'task', g.task, 'n', g.n)), '[]')
-               from (select r.queue, r.task, count(*) as n from unnest(v_rows) r where r.outcome = tailrace.participle_v1(p.verb) group by 1, 2) g),
-    'problems', (select coalesce(jsonb_agg(jsonb_build_object('job_id', r.job_id, 'outcome', r.outcome, 'detail', r.detail)), '[]')
-                 from unnest(v_rows) r where r.outcome not in (tailrace.participle_v1(p.verb), 'later')));
+    'counts', v_counts,
+    'problems', (select coalesce(jsonb_agg(jsonb_build_object('job_id', r.job_id, 'outcome', r.outcome, 'detail', r.detail) order by r.job_id), '[]')
+                 from unnest(case when v_failed > 0 then v_rows end) r where r.outcome not in (v_good, 'later')));
 end $$;
 
 create function tailrace.stop_operation(id bigint) returns text

@@ -31,16 +31,6 @@ comment on column tailrace.maintenance_place.since is 'when it began; after an h
 comment on column tailrace.dead_letter.auto_requeued is 'how often it was requeued by itself';
 
 -- ---- the walk over dead letters ---------------------------------------------------------------------------------------
--- Queues that have dead letters: one index entry is read for each.
-create function tailrace.dead_letter_queues_v1() returns table (queue text)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-  with recursive q(name) as (
-    (select d.queue from tailrace.dead_letter d order by d.queue limit 1)
-    union all
-    select (select d.queue from tailrace.dead_letter d where d.queue > q.name order by d.queue limit 1) from q where q.name is not null)
-  select q.name from q where q.name is not null
-$$;
-
 -- Where a routine goes on in one queue. It begins anew when its rule has changed or an hour has passed, so that rows which
 -- were locked, in conflict or broken are met again.
 create function tailrace.place_v1(routine text, queue text, kind text, rule jsonb) returns tailrace.maintenance_place
@@ -233,7 +223,7 @@ begin
   v_locked := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_ids) order by d.job_id for update skip locked);
   with done as materialized (
     select r.job_id as id, case when r.outcome in ('requeued', 'conflict', 'failed') then r.outcome else 'skipped' end as result
-    from tailrace.change_each_v1('requeue', v_locked, '{"auto": true}', 'infinity') r)
+    from unnest(tailrace.change_each_v1('requeue', v_locked, '{"auto": true}', 'infinity')) r)
   select report || coalesce(jsonb_agg(jsonb_build_object('queue', queue, 'task', g.task, 'result', g.result, 'n', g.n)), '[]') into report
     from (select t.task, coalesce(d.result, 'skipped') as result, count(*) as n
           from unnest(v_ids, v_tasks) t(id, task) left join done d on d.id = t.id group by 1, 2) g;

@@ -24,7 +24,7 @@ declare
     || '{requeue_dead_letter,delete_dead_letter,resolve_dead_letter,note_dead_letter,add_dead_letter,change_dead_letters_v1}'::text[]
     || '{requeue_dead_letters,delete_dead_letters,resolve_dead_letters,note_dead_letters,stop_operation}'::text[];
   v_find     text[] := '{find_dead_letters_v1,dead_letter_filter_v1,filter_time_v1,dead_letter_conditions_v1,refuse_v1}'::text[]
-    || '{count_dead_letters_v1,dead_letter_counts_v1,given_v1,schema_v1}'::text[];
+    || '{count_dead_letters_v1,dead_letter_counts_v1,dead_letter_queues_v1,given_v1,schema_v1}'::text[];
   v_times    text[] := '{run_schedule,suspend_schedule,resume_schedule}';
 begin
   return query select r.r, format('grant usage on schema %I to %I', v_name, r.r)
