@@ -1,4 +1,4 @@
--- Tailrace 0004: heartbeats, what becomes of the leases of the dead, and how leases hold groups.
+-- Tailrace 0004: heartbeats, what becomes of the leases of the dead, how leases hold groups, and what a rescan finds at a floor.
 --
 -- A lease is alive while its worker's `until` is in the future. `take_over_v1` is the one place where a lease is taken
 -- from somebody: the reaper, a proof of death and `leases release` call it. It takes lease and job rows with SKIP LOCKED
@@ -525,4 +525,34 @@ begin
          coalesce(z.n, 0), w.name, w.tenant
     into names, tenants, seen, heads, walked, last_name, last_tenant
     from z left join lateral (select w.name, w.tenant from w where w.n = z.n limit 1) w on true;
+end $$;
+
+-- ---- rescans ------------------------------------------------------------------------------------------------------------
+-- Ids above `low`, up to `high`, of free jobs of one priority that are due at one time, the one of a worker's floor: the lowest
+-- first, 1001 or somewhat more. Read in pieces until `high` is passed: as conditions of a statement, the time as an equation
+-- and the id as a bound, they let it go through the primary key, which has the jobs of all queues.
+create function tailrace.free_at_floor_v1(queue text, priority int, run_at timestamptz, low bigint, high bigint, tasks text[])
+returns setof bigint
+language plpgsql stable rows 10
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_variable
+declare
+  v_piece int := 64;
+  v_read  int;
+  v_found bigint[];
+  v_most  int := 1001;
+begin
+  while low < high and v_most > 0 loop
+    select max(p.id), count(*), array_agg(p.id order by p.id) filter (where p.free and p.id <= high) into low, v_read, v_found
+      from (select s.id, s.token is null and s.task = any (tasks) as free from tailrace.job s
+            where s.queue = queue and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = priority
+              and (s.run_at, s.id) > (run_at, low) and s.run_at <= run_at
+            order by s.run_at, s.id limit v_piece) p;
+    return query select f from unnest(v_found) f;
+    exit when v_read < v_piece;
+    v_most := v_most - coalesce(cardinality(v_found), 0);
+    v_piece := least(4 * v_piece, 4096);
+  end loop;
 end $$;

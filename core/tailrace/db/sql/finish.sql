@@ -17,21 +17,26 @@ returning task, n
 
 -- name: finish_mixed
 -- purpose: the same for succeeded jobs of several leases at once
--- locks: the job rows, in id order of the argument
+-- locks: the job rows, in id order
 -- index: the primary key of job
-with f as materialized (select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token)),
-d as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token returning j.task)
+with d as (
+  delete from tailrace.job j
+  where j.id = any(%(ids)s::bigint[])   -- no join: planned on an empty table, it read all jobs first
+    and ((j.id, j.token) in (select f.id, f.token from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token))) is true
+  returning j.task)
 insert into tailrace.tally (queue, task, what, n)
 select %(queue)s, d.task, 'succeeded', count(*) from d group by d.task
 returning task, n
 
 -- name: finish_kept
 -- purpose: the same as finish_mixed, with a row of the history for each job; see remember_v1 for all other ends
--- locks: the job rows, in id order of the argument
+-- locks: the job rows, in id order
 -- index: the primary key of job
-with f as materialized (select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token)),
-d as (delete from tailrace.job j using f where j.id = f.id and j.token = f.token
-      returning j.id, j.queue, j.task, j.tenant, j.key, j.attempts, j.created_at, j.meta),
+with d as (
+  delete from tailrace.job j
+  where j.id = any(%(ids)s::bigint[])
+    and ((j.id, j.token) in (select f.id, f.token from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) f(id, token))) is true
+  returning j.id, j.queue, j.task, j.tenant, j.key, j.attempts, j.created_at, j.meta),
 h as (insert into tailrace.finished (id, queue, task, tenant, key, outcome, attempts, created_at, finished_at, meta)
       select d.id, d.queue, d.task, d.tenant, d.key, 'succeeded', d.attempts, d.created_at, clock_timestamp(), d.meta from d)
 insert into tailrace.tally (queue, task, what, n)

@@ -66,8 +66,8 @@ select g.low,
 from unnest(%(lows)s::int[], %(highs)s::int[]) g(low, high)
 
 -- name: rescan
--- purpose: due jobs below the floors (late commits, rows that came back), as ids; the bound is split at equal run_at, since a
---          row comparison as upper bound does not end the scan inside a bulk insert of one run_at
+-- purpose: due jobs below the floors (late commits, rows that came back), as ids: before the time of the floor, and at it. A
+--          bound by (run_at, id) does not end a scan inside a bulk insert of one run_at, and one by id alone is no better
 -- locks: none
 -- index: job_ready, two ranges per priority
 select p.priority, date_part('epoch', j.run_at), j.id
@@ -81,11 +81,9 @@ cross join lateral (
      and s.token is null and s.task = any(%(tasks)s)
    order by s.run_at, s.id limit 1001)
   union all
-  (select s.run_at, s.id from tailrace.job s
-   where s.queue = %(queue)s and s.serial_group is null and s.key_slot = 0 and s.lost = 0 and s.priority = p.priority
-     and s.run_at = p.run_at and s.run_at <= now() and s.id <= p.id and (s.run_at, s.id) > (p.low_run_at, p.low_id)
-     and s.token is null and s.task = any(%(tasks)s)
-   order by s.run_at, s.id limit 1001)
+  select p.run_at, f.id
+  from tailrace.free_at_floor_v1(%(queue)s, p.priority, p.run_at, case when p.low_run_at = p.run_at then p.low_id else 0 end, p.id, %(tasks)s) f(id)
+  where p.run_at <= now()
   limit 1001) j
 
 -- name: due
