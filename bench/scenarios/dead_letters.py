@@ -127,6 +127,7 @@ def idle(lab: Lab, database: str, options: Options) -> Pickups:
 def requeue(lab: Lab, database: str, options: Options) -> tuple[float, Pickups]:
     """Requeue many while a worker serves another queue; jobs a second, and its pickups meanwhile."""
     wanted, jobs = options.scaled(REQUEUED, QUICK_REQUEUED), options.scaled(JOBS, QUICK_JOBS)
+    lab.settle(database, vacuum=False)
     place = Database(url=SecretStr(lab.server.dsn(database)))
     took = list[float]()
 
