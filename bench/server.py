@@ -21,7 +21,7 @@ SETTINGS = {
     "full_page_writes": "on",
     "shared_buffers": "1GB",
     "max_wal_size": "8GB",
-    "min_wal_size": "8GB",  # its log goes into files that are there, as after some hours of work: a new one is zeroed first, and commits wait
+    "min_wal_size": "8GB",  # the log has its files, as after some hours of work; a new one is zeroed first, and commits wait
     "checkpoint_timeout": "1h",  # between stretches everything is written anyway; a timed one would fall into some of them
     "max_connections": "200",
 }
