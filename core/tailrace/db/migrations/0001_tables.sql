@@ -165,7 +165,8 @@ create table tailrace.dead_letter (
   worker            text,
   created_at        timestamptz not null
 );
-create index dead_letter_all on tailrace.dead_letter (queue, state, failed_at, job_id);
+-- Partial, so that it does not offer itself where a number is looked for: planned on an empty table it was read whole for each.
+create index dead_letter_all on tailrace.dead_letter (queue, state, failed_at, job_id) where queue <> '';
 
 create table tailrace.queue (
   name           text primary key check (octet_length(name) between 1 and 128),

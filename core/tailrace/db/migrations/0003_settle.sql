@@ -156,7 +156,7 @@ begin
   select array_agg(h.id), array_agg(n.id) into v_holders, v_next
     from tailrace.job h
     cross join lateral (select j.id from tailrace.job j where j.tenant = h.tenant and j.queue = h.queue and j.task = h.task
-                          and j.key = h.key and j.key_slot = 1 offset 0) n
+                          and j.key = h.key and j.key_slot + 0 = 1 offset 0) n
     where h.id = any (ids) and coalesce(h.key, '') <> '' and h.key_slot + 0 = 0;
   if v_next is null then
     return '{}';
@@ -179,7 +179,7 @@ declare
   v_next bigint[] := array(
     select n.id from unnest(tenants, queues, tasks, keys) k(tenant, queue, task, key)
     cross join lateral (select j.id from tailrace.job j where j.tenant = k.tenant and j.queue = k.queue and j.task = k.task
-                          and j.key = k.key and j.key_slot = 1 offset 0) n);
+                          and j.key = k.key and j.key_slot + 0 = 1 offset 0) n);
   v_ids  bigint[];
 begin
   if cardinality(v_next) = 0 then
@@ -321,7 +321,7 @@ begin
     cross join lateral (select o.job_id from tailrace.dead_letter o
                         where o.tenant = j.tenant and o.queue = j.queue and o.task = j.task and o.key = j.key
                           and o.state = 'dead' and o.job_id <> j.id limit 1) d
-    where j.id = any (ids) and coalesce(j.key, '') <> '';
+    where cardinality(ids) > 0 and j.id = any (ids) and coalesce(j.key, '') <> '';   -- an empty array would imply the condition of any partial index
 end $$;
 
 -- The dead letters of conclude_v1, all of them locked or not there yet: superseded ones are resolved first (the unique
@@ -500,7 +500,7 @@ begin
     order by e.token for update skip locked);
   if exists (select from tailrace.job_group g where g.token = any (v_empty)) then
     v_groups := array(select g.token from tailrace.job_group g where g.token = any (v_empty)
-                      order by g.queue, g.tenant, g.name for update skip locked);
+                      order by g.queue || '', g.tenant, g.name for update skip locked);   -- the order of no index
     v_empty := array(select e.token from unnest(v_empty) e(token)
                      where (select count(*) from tailrace.job_group g where g.token = e.token)
                          = (select count(*) from unnest(v_groups) m(token) where m.token = e.token));
@@ -561,7 +561,8 @@ declare
   v_keys    text[];
 begin
   begin
-    v_locked := array(select j.id from unnest(ids, tokens) o(id, token) join tailrace.job j on j.id = o.id and j.token = o.token
+    v_locked := array(select j.id from tailrace.job j
+                      where j.id = any (ids) and ((j.id, j.token) in (select o.id, o.token from unnest(ids, tokens) o(id, token))) is true
                       order by j.id for update of j skip locked);
     with gone as (delete from tailrace.job j where j.id = any (v_locked) returning j.id, j.tenant, j.queue, j.task, j.key),
     counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'succeeded', count(*) from gone g group by 1, 2)
@@ -580,7 +581,8 @@ begin
   end if;
   return query
     select o.id, case when j.id is not null then 'busy' when o.id = any (v_done) then 'succeeded' else 'fenced' end
-    from unnest(ids, tokens) o(id, token) left join tailrace.job j on j.id = o.id and j.token = o.token;
+    from unnest(ids, tokens) o(id, token)
+    left join lateral (select n.id from tailrace.job n where n.id = o.id and n.token = o.token offset 0) j on true;
 end $$;
 
 -- Complete a running job in its handler's own transaction, on the handler's own connection: everything that a success does.
@@ -603,7 +605,7 @@ begin
       hint = 'Roll back: another worker may run it';
   end if;
   perform from tailrace.job s
-    where s.tenant = j.tenant and s.queue = j.queue and s.task = j.task and s.key = j.key and s.key_slot = 1 for no key update;
+    where s.tenant = j.tenant and s.queue = j.queue and s.task = j.task and s.key = j.key and s.key_slot + 0 = 1 for no key update;
   if j.requeues > 0 then
     perform from tailrace.dead_letter d where d.job_id = complete_v1.job_id for update;
   end if;
@@ -625,13 +627,13 @@ set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_variable
 declare
-  v_ids    bigint[] := array(select j.id from tailrace.job j where j.id = any (ids) and j.token is null);
+  v_ids    bigint[] := array(select j.id from tailrace.job j where cardinality(ids) > 0 and j.id = any (ids) and j.token is null);
   v_locked bigint[];
 begin
   loop
     begin
-      v_locked := array(select j.id from tailrace.job j where j.id = any (v_ids) and j.token is null order by j.id for update);
-      if not exists (select from tailrace.job j where j.id = any (v_ids) and j.id <> all (v_locked)) then
+      v_locked := array(select j.id from tailrace.job j where cardinality(v_ids) > 0 and j.id = any (v_ids) and j.token is null order by j.id for update);
+      if not exists (select from tailrace.job j where cardinality(v_ids) > 0 and j.id = any (v_ids) and j.id <> all (v_locked)) then
         return v_locked;
       end if;
       raise exception using errcode = 'TR000';
@@ -661,7 +663,7 @@ begin
   -- and was requeued meanwhile, and its dead letter would be forgotten.
   v_locked := tailrace.lock_waiting_v1(ids);
   select coalesce(array_agg(tailrace.plain_verdict_v1(j, what, null)), '{}') into v
-    from (select w.* from tailrace.job w where w.id = any (v_locked) order by w.id) j;
+    from (select w.* from tailrace.job w where cardinality(v_locked) > 0 and w.id = any (v_locked) order by w.id) j;
   if cardinality(v) = 0 then
     return 0;
   end if;

@@ -48,7 +48,8 @@ begin
 
   if exists (select from tailrace.cancel_request) then
     select coalesce(jsonb_agg(i.id), '[]') into v_cancel
-      from tailrace.lease l cross join unnest(l.ids) i(id) join tailrace.cancel_request c on c.job_id = i.id
+      from tailrace.lease l cross join unnest(l.ids) i(id)
+      cross join lateral (select from tailrace.cancel_request c where c.job_id = i.id offset 0) c
       where l.worker = v_id and exists (select from tailrace.job j where j.id = i.id and j.token = l.token offset 0);
   end if;
   return jsonb_build_object(
@@ -215,7 +216,7 @@ begin
     select t.token, a.value ->> 'worker', a.value ->> 'queue', coalesce((a.value ->> 'jobs')::int, 0),
            case when a.value is null then 'missing'
                 when t.token <> all (v_take) then 'live'
-                when exists (select from tailrace.lease l where l.token = t.token) then 'busy'
+                when exists (select from tailrace.lease l where l.token = t.token offset 0) then 'busy'
                 else 'released' end
     from unnest(v_tokens) t(token) left join jsonb_array_elements(v_all) a on (a.value ->> 'token')::bigint = t.token;
 end $$;
@@ -233,11 +234,18 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $$
 begin
   update tailrace.job_group g set token = null
-    from unnest(names, tenants, tokens) u(name, tenant, token)
-    where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token
+    where g.ctid = any (array(
+        select x.place from unnest(names, tenants, tokens) u(name, tenant, token)
+        cross join lateral (select o.ctid as place from tailrace.job_group o
+                            where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.token + 0 = u.token offset 0) x))
+      and g.token + 0 = any (leave_some_groups_v1.tokens)
       and g.head is not null and exists (select from tailrace.job j where j.id = g.head offset 0);
-  delete from tailrace.job_group g using unnest(names, tenants, tokens) u(name, tenant, token)
-    where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token;
+  delete from tailrace.job_group g
+    where g.ctid = any (array(
+        select x.place from unnest(names, tenants, tokens) u(name, tenant, token)
+        cross join lateral (select o.ctid as place from tailrace.job_group o
+                            where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.token + 0 = u.token offset 0) x))
+      and g.token + 0 = any (leave_some_groups_v1.tokens);
 end $$;
 
 -- Take up to k due members of each of these groups, whose rows have the token already, and write their lease. With a head only
@@ -305,10 +313,12 @@ begin
         j.serial_group, j.tenant;
     if cardinality(strict_tasks) > 0 or cardinality(array_remove(heads, null)) > 0 then
       update tailrace.job_group g set head = f.head
-        from (select j.serial_group, j.tenant, case when j.task = any (strict_tasks) then j.id end as head
-              from tailrace.job j where j.id = any (v_first)) f
-        where g.queue = of_queue and g.tenant = f.tenant and g.name = f.serial_group and g.token = new_token
-          and g.head is distinct from f.head;
+        from (select x.place, case when j.task = any (strict_tasks) then j.id end as head
+              from tailrace.job j
+              cross join lateral (select o.ctid as place from tailrace.job_group o
+                                  where o.queue = of_queue and o.tenant = j.tenant and o.name = j.serial_group offset 0) x
+              where j.id = any (v_first)) f
+        where g.ctid = f.place and g.token + 0 = new_token and g.head is distinct from f.head;
     end if;
   end if;
   if cardinality(v_groups) < cardinality(names) then
@@ -334,8 +344,11 @@ begin
     where u.seen is null on conflict (queue, tenant, name) do nothing returning name, tenant),
   p as (
     update tailrace.job_group g set token = new_token
-    from unnest(found_names, found_tenants, found_seen) u(name, tenant, seen)
-    where u.seen is not null and g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token is null and g.head = u.seen
+    where g.ctid = any (array(
+        select x.place from unnest(found_names, found_tenants, found_seen) u(name, tenant, seen)
+        cross join lateral (select o.ctid as place from tailrace.job_group o
+                            where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.head = u.seen offset 0) x))
+      and g.token + 0 is null and g.head = any (found_seen)
     returning g.name, g.tenant)
   select coalesce(array_agg(u.name order by u.n), '{}'), coalesce(array_agg(u.tenant order by u.n), '{}'),
          coalesce(array_agg(u.head order by u.n), '{}')
@@ -427,15 +440,19 @@ begin
                          g.token is not null and exists (select from tailrace.job j where j.id = any (unsettled) and j.token = g.token
                                                          and j.serial_group = g.name and j.tenant = g.tenant offset 0) as unsettled
                   from unnest(ended_names, ended_tenants, ended_tokens) with ordinality u(name, tenant, token, n)
-                  left join tailrace.job_group g on g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token
+                  left join lateral (select x.name, x.tenant, x.token, x.head from tailrace.job_group x
+                                     where x.queue = of_queue and x.tenant = u.tenant and x.name = u.name and x.token + 0 = u.token offset 0) g on true
                   order by u.n) o) m;
     v_kept := v_mine.kept;
     v_room := case when suspect then 0 else greatest(v_room - v_of_walk, 0) end;
     v_on := least(v_room, cardinality(v_mine.names));
     if v_on > 0 then
       update tailrace.job_group g set token = new_token
-        from unnest(v_mine.names[1:v_on], v_mine.tenants[1:v_on], v_mine.tokens[1:v_on]) u(name, tenant, token)
-        where g.queue = of_queue and g.tenant = u.tenant and g.name = u.name and g.token = u.token;
+        where g.ctid = any (array(
+            select x.place from unnest(v_mine.names[1:v_on], v_mine.tenants[1:v_on], v_mine.tokens[1:v_on]) u(name, tenant, token)
+            cross join lateral (select o.ctid as place from tailrace.job_group o where o.queue = of_queue and o.tenant = u.tenant
+                                  and o.name = u.name and o.token + 0 = u.token offset 0) x))
+          and g.token + 0 = any (v_mine.tokens);
       v_names := v_names || v_mine.names[1:v_on];
       v_tenants := v_tenants || v_mine.tenants[1:v_on];
       v_heads := v_heads || v_mine.heads[1:v_on];
@@ -505,8 +522,9 @@ begin
   c as materialized (
     select w.name, w.tenant, w.n, r.head as seen, b.id as head
     from w
-    left join tailrace.job_group r on r.queue = of_queue and r.tenant = w.tenant and r.name = w.name
-    left join tailrace.job b on b.id = r.head
+    left join lateral (select x.token, x.head from tailrace.job_group x
+                       where x.queue = of_queue and x.tenant = w.tenant and x.name = w.name offset 0) r on true
+    left join lateral (select x.id, x.token, x.run_at, x.task, x.lost from tailrace.job x where x.id = r.head offset 0) b on true
     where r.token is null
       and case when b.id is not null
                then b.token is null and b.run_at <= v_now and b.task = any (known_tasks) and b.task <> all (not_now) and (b.lost > 0) = suspect

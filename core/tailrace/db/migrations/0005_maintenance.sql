@@ -204,7 +204,7 @@ begin
     select coalesce(array_agg(k.verdict), '{}'), count(*) filter (where k.orphan) into v, v_orphan
       from (select tailrace.walk_verdict_v1(j, q.settings, v_now) as verdict, j.token is not null as orphan
             from tailrace.job j left join tailrace.queue q on q.name = j.queue
-            where j.id = any (v_rest)
+            where cardinality(v_rest) > 0 and j.id = any (v_rest)   -- an empty array would imply the condition of any partial index
               and case when j.token is null then j.attempts >= j.max_attempts or j.expires_at <= v_now
                        else not exists (select from tailrace.lease l where l.token = j.token offset 0) end
             order by j.id) k;
@@ -365,10 +365,10 @@ begin
     return '{"locked": true}';
   end if;
   v_found := array(select d.job_id from tailrace.queue q
-                   cross join lateral (select o.job_id from tailrace.dead_letter o where o.queue = q.name and o.state = 'requeued' offset 0) d
+                   cross join lateral (select o.job_id from tailrace.dead_letter o where o.queue = q.name and o.queue <> '' and o.state = 'requeued' offset 0) d
                    where (audit_requeued_v1.queue is null or q.name = audit_requeued_v1.queue)
                      and not exists (select from tailrace.job j where j.id = d.job_id offset 0) limit batch);
-  v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_found) order by d.job_id for update skip locked);
+  v_held := array(select d.job_id from tailrace.dead_letter d where cardinality(v_found) > 0 and d.job_id = any (v_found) order by d.job_id for update skip locked);
   with r as (
     update tailrace.dead_letter d
       set state = 'dead',
@@ -376,7 +376,7 @@ begin
           key = case when exists (select from tailrace.dead_letter o where o.tenant = d.tenant and o.queue = d.queue and o.task = d.task
                                   and o.key = d.key and o.state = 'dead' offset 0) then null else d.key end,
           history = tailrace.with_event_v1(d.history, jsonb_build_object('at', clock_timestamp(), 'event', 'withdrawn', 'reason', 'audit'))
-      where d.job_id = any (v_held) and d.state = 'requeued' and not exists (select from tailrace.job j where j.id = d.job_id offset 0)
+      where cardinality(v_held) > 0 and d.job_id = any (v_held) and d.state = 'requeued' and not exists (select from tailrace.job j where j.id = d.job_id offset 0)
       returning d.job_id, d.queue, d.task),
   t as (insert into tailrace.tally (queue, task, what, n) select r.queue, r.task, 'withdrawn', count(*) from r group by 1, 2)
   select coalesce(array_agg(r.job_id), '{}') into v_restored from r;
@@ -469,9 +469,9 @@ end $$;
 create function tailrace.dead_letter_queues_v1() returns table (queue text)
 language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
   with recursive q(name) as (
-    (select d.queue from tailrace.dead_letter d order by d.queue desc limit 1)
+    (select d.queue from tailrace.dead_letter d where d.queue <> '' order by d.queue desc limit 1)
     union all
-    select (select d.queue from tailrace.dead_letter d where d.queue < q.name order by d.queue desc limit 1) from q where q.name is not null)
+    select (select d.queue from tailrace.dead_letter d where d.queue <> '' and d.queue < q.name order by d.queue desc limit 1) from q where q.name is not null)
   select q.name from q where q.name is not null
 $$;
 
@@ -514,7 +514,7 @@ begin
       'dead', coalesce(sum(c.n) filter (where c.state = 'dead'), 0), 'requeued', coalesce(sum(c.n) filter (where c.state = 'requeued'), 0),
       'resolved', coalesce(sum(c.n) filter (where c.state = 'resolved'), 0))
     from tailrace.dead_letter_counts_v1(queue) c)
-    || jsonb_build_object('oldest_dead_at', (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.state = 'dead'
+    || jsonb_build_object('oldest_dead_at', (select d.failed_at from tailrace.dead_letter d where d.queue = queue and d.queue <> '' and d.state = 'dead'
                                              order by d.failed_at limit 1));
 end $$;
 

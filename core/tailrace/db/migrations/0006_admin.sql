@@ -360,7 +360,10 @@ create function tailrace.queue_stats(queue text) returns table (
   ready bigint, scheduled bigint, retrying bigint, blocked bigint, held bigint, unclaimable bigint, running bigint, stale bigint,
   total bigint, oldest_ready_age double precision, next_due_in double precision, dead bigint,
   oldest_dead_age double precision, read_at timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+-- It may read a million rows, so never by a plan that was made when there were none, and never all leases for each of them.
+set enable_nestloop = off set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
+as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := statement_timestamp();
@@ -414,7 +417,7 @@ begin
     from stated s
   ), letters as (
     select coalesce((select sum(c.n)::bigint from tailrace.dead_letter_counts_v1(queue_stats.queue) c where c.state = 'dead'), 0) as dead,
-           (select d.failed_at from tailrace.dead_letter d where d.queue = queue_stats.queue and d.state = 'dead'
+           (select d.failed_at from tailrace.dead_letter d where d.queue = queue_stats.queue and d.queue <> '' and d.state = 'dead'
             order by d.failed_at limit 1) as since
   )
   select l.ready, l.scheduled, l.retrying, l.blocked, l.held, l.unclaimable, l.running, l.stale, l.total,

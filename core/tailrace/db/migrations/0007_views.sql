@@ -82,8 +82,7 @@ create view tailrace.workers as
   select w.id, w.state, w.until > statement_timestamp() as alive, w.queues, w.tasks, w.slots, w.version, w.pod, w.started, w.until,
          w.lease_seconds, coalesce(l.leases, 0) as leases, coalesce(l.jobs, 0) as jobs, w.schedules, w.death
   from tailrace.worker w
-  left join (select l.worker, count(*) as leases, sum(cardinality(l.ids))::bigint as jobs from tailrace.lease l group by l.worker) l
-    on l.worker = w.id;
+  left join lateral (select count(*) as leases, sum(cardinality(o.ids))::bigint as jobs from tailrace.lease o where o.worker = w.id) l on true;
 
 comment on view tailrace.workers is 'Worker processes, living and lately dead.';
 comment on column tailrace.workers.alive is 'its lease is in the future';

@@ -154,9 +154,9 @@ begin
   ages as (
     select min(o.failed_at) as oldest, max(n.failed_at) as newest
     from (select distinct d.queue from d) q
-    cross join lateral (select x.failed_at from tailrace.dead_letter x where x.queue = q.queue and x.state = 'dead'
+    cross join lateral (select x.failed_at from tailrace.dead_letter x where x.queue = q.queue and x.queue <> '' and x.state = 'dead'
                         order by x.failed_at, x.job_id limit 1) o
-    cross join lateral (select x.failed_at from tailrace.dead_letter x where x.queue = q.queue and x.state = 'dead'
+    cross join lateral (select x.failed_at from tailrace.dead_letter x where x.queue = q.queue and x.queue <> '' and x.state = 'dead'
                         order by x.failed_at desc, x.job_id desc limit 1) n),
   top as (select t.task, t.n from (select d.task, sum(d.n) as n from d group by d.task) t order by t.n desc, t.task limit 10)
   select coalesce(sum(d.n), 0)::bigint, count(distinct d.task), count(distinct d.queue),
@@ -234,7 +234,7 @@ declare
 begin
   foreach v_column in array '{queue,task,key,tenant,reason,error_type,fingerprint}'::text[] loop
     if filter ? v_column and v_column <> all (lane) then
-      v_text := v_text || format(' and d.%1$I = ($1 ->> %1$L)', v_column);
+      v_text := v_text || format(' and d.%1$I = ($1 ->> %1$L)', v_column) || case v_column when 'queue' then ' and d.queue <> ''''' else '' end;
     end if;
   end loop;
   if filter ? 'meta' then
@@ -266,7 +266,7 @@ create function tailrace.find_dead_letters_v1(
 returns table (job_id bigint, failed_at timestamptz, until_time timestamptz, until_id bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -287,7 +287,7 @@ begin
                  when v_dead and f ?| '{reason,error_type}' then '{reason,error_type}' end;
   if v_lane is null then
     v_lanes := format('select q.queue as a, null::text as b from %s.dead_letter_queues_v1() q', v_schema);
-    v_where := 'd.queue = l.a';
+    v_where := 'd.queue = l.a and d.queue <> ''''';
   elsif v_lane = '{reason,error_type}' then   -- from the last of each, see dead_letter_queues_v1
     v_lanes := format($q$(with recursive c(a, b) as (
       (select d.reason, d.error_type from %2$s.dead_letter d where d.state || '' = 'dead' %1$s
@@ -301,7 +301,7 @@ begin
       case when f ? 'reason' then 'd.error_type < c.b' else '(d.reason, d.error_type) < (c.a, c.b)' end);
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
-    v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' when 'key' then ' and coalesce(d.key, '''') <> ''''' else '' end;
+    v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' when 'queue' then ' and d.queue <> ''''' when 'key' then ' and coalesce(d.key, '''') <> ''''' else '' end;
   end if;
   v_rest := tailrace.dead_letter_conditions_v1(f, coalesce(v_lane, '{}'));
   v_where := v_where || case when v_lane = '{key}' or v_lane = '{queue}' or v_lane is null then ' and d.state = l.state'

@@ -119,7 +119,7 @@ begin
   if kind = 'dead' then
     select array_agg(x.job_id), array_agg(x.task), max(x.failed_at) into v_found, v_tasks, v_last
       from (select d.job_id, d.task, d.failed_at from tailrace.dead_letter d
-            where d.queue = queue and d.state = 'dead' and d.failed_at < cutoff and (d.failed_at, d.job_id) > (v_place.at, v_place.id)
+            where d.queue = queue and d.queue <> '' and d.state = 'dead' and d.failed_at < cutoff and (d.failed_at, d.job_id) > (v_place.at, v_place.id)
             order by d.failed_at, d.job_id limit most) x;
   else
     select array_agg(x.job_id), array_agg(x.task), max(x.at) into v_found, v_tasks, v_last
@@ -208,7 +208,7 @@ begin
     into seen, v_last, v_end, v_ids, v_tasks, v_times
     from (select d.job_id, d.task, d.failed_at, tailrace.comes_back_v1(rule, d.error_type, d.reason, d.auto_requeued) as again
           from tailrace.dead_letter d
-          where d.queue = queue and d.state = 'dead' and d.failed_at <= v_cutoff and (d.failed_at, d.job_id) > (v_place.at, v_place.id)
+          where d.queue = queue and d.queue <> '' and d.state = 'dead' and d.failed_at <= v_cutoff and (d.failed_at, d.job_id) > (v_place.at, v_place.id)
           order by d.failed_at, d.job_id limit slice) x;
   taken := least(cardinality(v_ids), most);
   if seen = 0 then
@@ -220,7 +220,7 @@ begin
     v_ids := v_ids[1:most];
     v_tasks := v_tasks[1:most];
   end if;
-  v_locked := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_ids) order by d.job_id for update skip locked);
+  v_locked := array(select d.job_id from tailrace.dead_letter d where cardinality(v_ids) > 0 and d.job_id = any (v_ids) order by d.job_id for update skip locked);
   with done as materialized (
     select r.job_id as id, case when r.outcome in ('requeued', 'conflict', 'failed') then r.outcome else 'skipped' end as result
     from unnest(tailrace.change_each_v1('requeue', v_locked, '{"auto": true}', 'infinity')) r)
@@ -496,7 +496,7 @@ comment on column tailrace.history.result is 'what its handler returned, while i
 
 -- Where a job stands, and its result if that is kept: one row, whatever the number.
 create function tailrace.job_result(id bigint) returns table (state text, result jsonb, finished_at timestamptz)
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+language sql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
   select s.state, s.result, s.finished_at
   from (select 1 as n, case when j.token is null then 'waiting' else 'running' end as state, null::jsonb as result,
                null::timestamptz as finished_at

@@ -101,7 +101,8 @@ begin
   end if;
   delete from tailrace.limit_slot s where s.queue = of_queue;
   with running as materialized (
-    select j.id, j.token, j.task from tailrace.lease l cross join unnest(l.ids) i(id) join tailrace.job j on j.id = i.id and j.token = l.token
+    select j.id, l.token, j.task from tailrace.lease l cross join unnest(l.ids) i(id)
+    cross join lateral (select o.id, o.task from tailrace.job o where o.id = i.id and o.token = l.token offset 0) j
     where l.queue = of_queue)
   insert into tailrace.limit_slot (queue, name, n, job, token)
     select of_queue, m.name, row_number() over (partition by m.name order by r.id), r.id, r.token
@@ -561,9 +562,10 @@ begin
     select s.queue, s.name, s.n, s.token from tailrace.limit_slot s
     where s.token is not null and not exists (select from tailrace.job j where j.id = s.job and j.token = s.token offset 0) limit most),
   l as materialized (
-    select s.queue, s.name, s.n from c join tailrace.limit_slot s on s.queue = c.queue and s.name = c.name and s.n = c.n and s.token = c.token
-    for no key update of s skip locked)
-  update tailrace.limit_slot s set job = null, token = null from l where s.queue = l.queue and s.name = l.name and s.n = l.n;
+    select s.place from c cross join lateral (
+      select x.ctid as place from tailrace.limit_slot x where x.queue = c.queue and x.name = c.name and x.n = c.n and x.token = c.token
+      offset 0 for no key update of x skip locked) s)
+  update tailrace.limit_slot s set job = null, token = null where s.ctid = any (array(select l.place from l));
   get diagnostics v_done = row_count;
   delete from tailrace.limit_slot s where s.ctid = any (array(
     select x.ctid from tailrace.limit_slot x

@@ -118,7 +118,7 @@ select json_build_object('dead', coalesce(sum(c.dead), 0), 'resolved', coalesce(
      where tailrace.outlived_v1(p.part, p.ends, tailrace.history_kept_v1())) else 0 end)
 from tailrace.dead_letter_queues_v1() n left join tailrace.queue q on q.name = n.queue
 cross join lateral (select
-  (select count(*) from tailrace.dead_letter d where d.queue = n.queue and d.state = 'dead'
+  (select count(*) from tailrace.dead_letter d where d.queue = n.queue and d.queue <> '' and d.state = 'dead'
      and d.failed_at < tailrace.retention_cutoff_v1(q.settings, 'dead', clock_timestamp())) as dead,
   (select count(*) from tailrace.dead_letter d where d.queue = n.queue and d.state = 'resolved'
      and coalesce(d.resolved_at, d.failed_at) < tailrace.retention_cutoff_v1(q.settings, 'resolved', clock_timestamp())) as resolved) c
@@ -134,7 +134,7 @@ cross join lateral (
   select exists (select from tailrace.job j where j.id = d.job_id or (j.tenant = d.tenant and j.queue = d.queue and j.task = d.task
                  and j.key = d.key and j.key_slot = 0)) as held
   from tailrace.dead_letter d
-  where d.queue = q.name and d.state = 'dead' and tailrace.comes_back_v1(r.rule, d.error_type, d.reason, d.auto_requeued)
+  where d.queue = q.name and d.queue <> '' and d.state = 'dead' and tailrace.comes_back_v1(r.rule, d.error_type, d.reason, d.auto_requeued)
     and d.failed_at <= clock_timestamp() - tailrace.setting_number_v1(r.rule, 'afterSeconds', 1e9) * interval '1 second') x
 where jsonb_typeof(r.rule) = 'object' and (%(queue)s::text is null or q.name = %(queue)s)
 
