@@ -231,6 +231,12 @@ def test_the_fingerprint_of_the_environment_is_on_the_pods() -> None:
             "connection string",
         ),
         ({"pod": {"containers": [worker()], "tolerations": "all"}}, "spec.template.spec.tolerations", "must be a list"),
+        ({"pod": {"containers": [worker()], "tolerations": [None]}}, "spec.template.spec.tolerations[0]", "must not be null"),
+        (
+            {"pod": {"containers": [worker(), {"name": "proxy", "args": ["a", None]}]}},
+            "spec.template.spec.containers[1].args[1]",
+            "must not be null",
+        ),
         ({"pod_metadata": {"labels": {"a": 1}}}, "spec.template.metadata.labels.a", "put it in quotes"),
         ({"pod_metadata": {"labels": ["a"]}}, "spec.template.metadata.labels", "must be an object"),
         ({"pod_metadata": {"finalizers": ["a"]}}, "spec.template.metadata.finalizers", "only labels and annotations"),

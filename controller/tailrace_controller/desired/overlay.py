@@ -43,7 +43,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any], *, path: str, shape
         shape: The same path inside the template without numbers, such as `spec.containers[]`.
 
     Raises:
-        TemplateInvalid: A directive, or a list of named things with a nameless or doubled one.
+        TemplateInvalid: A directive, a null in a list, or a list of named things with a nameless or doubled one.
     """
     result = dict(base)
     for name, value in over.items():
@@ -87,6 +87,8 @@ def _item(base: Mapping[str, Any], value: Any, path: str, shape: str) -> Any:
         return merged(base, value, path=path, shape=shape)
     if isinstance(value, list):
         return _list(None, value, path, shape)
+    if value is None:
+        raise TemplateInvalid("must not be null", field=path, hint="remove it; null removes a default by its name only")
     return value
 
 
