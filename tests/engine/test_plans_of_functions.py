@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, LiteralString
 
 import psycopg
@@ -18,6 +17,7 @@ from tailrace.db import Database
 from tailrace_worker.work import PINNED
 from tests.engine.rows import Rows, error_of
 from tests.rig.servers import Connection, RigDatabase
+from tests.worker.plans import undone
 
 Call = tuple[LiteralString, list[Any]]
 Operation = Callable[[Rows], Call]
@@ -288,13 +288,3 @@ def run(session: Connection, operation: Operation) -> dict[str, int]:
         "pages": plan["Shared Hit Blocks"] + plan["Shared Read Blocks"],
         **{t: n - before.get(t, 0) for t, n in session.execute(READ).fetchall()},
     }
-
-
-@contextmanager
-def undone(session: Connection) -> Iterator[None]:
-    """Roll back without psycopg's knowledge."""
-    session.pgconn.exec_(b"begin")
-    try:
-        yield
-    finally:
-        session.pgconn.exec_(b"rollback")

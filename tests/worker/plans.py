@@ -56,7 +56,7 @@ class Prepared:
         text = database.blocks[name]
         self._order = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
         before = self._names()
-        with _undone(conn):
+        with undone(conn):
             conn.execute(text, params, prepare=True)
         [self._name] = self._names() - before
 
@@ -69,14 +69,14 @@ class Prepared:
         call = sql.SQL("explain (analyze, buffers, timing off, format json) execute {} ({})").format(
             sql.Identifier(self._name), sql.SQL(", ").join(sql.Placeholder() * len(self._order))
         )
-        with _undone(self._conn):
+        with undone(self._conn):
             row = psycopg.ClientCursor(self._conn).execute(call, [values[n] for n in self._order]).fetchone()
         assert row is not None
         return Plan(row[0][0]["Plan"])
 
 
 @contextmanager
-def _undone(conn: Connection) -> Iterator[None]:
+def undone(conn: Connection) -> Iterator[None]:
     """Roll back without psycopg's knowledge: it would forget its prepared statements."""
     conn.pgconn.exec_(b"begin")
     try:

@@ -152,7 +152,7 @@ class FaultProxy:
             finally:
                 for connection in list(runner.server.connections if runner.server is not None else ()):
                     if connection.transport is not None:
-                        connection.transport.abort()
+                        connection.transport.abort()  # while it does not read, it would not notice that its socket ends
                 await self._listener.end()
                 await runner.cleanup()
         await upstream.end()

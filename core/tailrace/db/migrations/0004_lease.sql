@@ -232,19 +232,18 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
+declare
+  v_places tid[] := array(
+    select x.place from unnest(names, tenants, tokens) u(name, tenant, token)
+    cross join lateral (select o.ctid as place from tailrace.job_group o
+                        where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.token + 0 = u.token offset 0) x);
 begin
   update tailrace.job_group g set token = null
-    where g.ctid = any (array(
-        select x.place from unnest(names, tenants, tokens) u(name, tenant, token)
-        cross join lateral (select o.ctid as place from tailrace.job_group o
-                            where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.token + 0 = u.token offset 0) x))
+    where g.ctid = any (v_places)
       and g.token + 0 = any (leave_some_groups_v1.tokens)
       and g.head is not null and exists (select from tailrace.job j where j.id = g.head offset 0);
   delete from tailrace.job_group g
-    where g.ctid = any (array(
-        select x.place from unnest(names, tenants, tokens) u(name, tenant, token)
-        cross join lateral (select o.ctid as place from tailrace.job_group o
-                            where o.queue = of_queue and o.tenant = u.tenant and o.name = u.name and o.token + 0 = u.token offset 0) x))
+    where g.ctid = any (v_places)
       and g.token + 0 = any (leave_some_groups_v1.tokens);
 end $$;
 
