@@ -395,13 +395,13 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $$
 #variable_conflict use_column
 declare
-  v_now      timestamptz := clock_timestamp();
   v_created  int := 0;
   v_folded   int;
   v_letters  int;
   v_more     boolean;
-  v_queue    record;
-  v_names    text[] := '{}';
+  v_names    text[];
+  v_lasts    jsonb[];
+  v_counts   jsonb;
   v_times    timestamptz[] := '{}';
   v_readings jsonb[] := '{}';
   v_read     int;
@@ -423,13 +423,13 @@ begin
   v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
                                              where statistics_v1.queue is null or n.name = statistics_v1.queue));
   -- Counting may take seconds, so no queue's row is locked before all is counted: whoever holds or applies does not wait.
-  for v_queue in select q.name, q.reading from tailrace.queue q
-                 where statistics_v1.queue is null or q.name = statistics_v1.queue
-                 order by q.reading ->> 'counted_at' nulls first, q.name loop
-    v_names := v_names || v_queue.name;
+  select coalesce(array_agg(q.name order by q.name), '{}'), coalesce(array_agg(q.reading order by q.name), '{}')
+    into v_names, v_lasts from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue;
+  v_counts := tailrace.job_counts_v1(v_names, v_lasts);
+  for i in 1 .. cardinality(v_names) loop
     v_times := v_times || clock_timestamp();
-    v_readings := v_readings || (tailrace.dead_counts_v1(v_queue.name) || tailrace.job_reading_v1(v_queue.name, v_queue.reading, v_now)
-                                 || tailrace.running_counts_v1(v_queue.name));
+    v_readings := v_readings || (tailrace.dead_counts_v1(v_names[i]) || tailrace.job_reading_v1(v_names[i], v_lasts[i], v_counts -> v_names[i])
+                                 || tailrace.running_counts_v1(v_names[i]));
   end loop;
   with free as (select q.name from tailrace.queue q where q.name = any (v_names) order by q.name for no key update skip locked)
   update tailrace.queue q set read_at = r.at, reading = r.reading
@@ -541,109 +541,120 @@ end $$;
 --   "ended": ends by a run so far
 --   "run_seconds": mean of a run as the workers measure it, kept while none does; null before the first
 --   "demand": as it was; the routine that called this works it out anew
--- Counting that took more than 0.2 s is repeated only after fifty times as long, so that it costs at most 2 % of the time; and
--- a call of the statistics that has taken 10 s by now counts no more: the next one begins with what was counted longest ago.
-create function tailrace.job_reading_v1(queue text, last jsonb, began timestamptz) returns jsonb
+-- `counts`: those of job_counts_v1; null: they are as in the last reading.
+create function tailrace.job_reading_v1(queue text, last jsonb, counts jsonb) returns jsonb
 language plpgsql volatile
-set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = auto
+set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = on set jit = off
 as $$
 #variable_conflict use_variable
 declare
   v_now     timestamptz := clock_timestamp();
-  v_cost    double precision := tailrace.setting_number_v1(last, 'count_seconds', 0);
-  v_at      timestamptz := last ->> 'counted_at';
   v_runs    double precision;
   v_seconds double precision;
   v_mean    double precision := (last ->> 'run_seconds')::double precision;
-  v_counts  jsonb;
 begin
   select sum(tailrace.setting_number_v1(w.measured -> queue, 'runs', 0)), sum(tailrace.setting_number_v1(w.measured -> queue, 'seconds', 0))
     into v_runs, v_seconds from tailrace.worker w where w.until > v_now and queue = any (w.queues);
   if v_runs >= 0.01 then
     v_mean := round((v_seconds / v_runs)::numeric, 6);
   end if;
-  if v_at <= v_now and (v_now < v_at + least(v_cost * 50, 3600) * (v_cost > 0.2)::int * interval '1 second'
-                        or v_now > began + interval '10 seconds') then
-    v_counts := (select coalesce(jsonb_object_agg(k.key, k.value), '{}') from jsonb_each(last) k
-                 where k.key = any ('{ready,scheduled,retrying,blocked,held,unclaimable,stale,total,oldest_ready_at,next_due_at,next_due_seconds,
-                                      counted_at,count_seconds,claimable,unknown,worked_at,arrivals,ended}'::text[]));
-  else
-    v_counts := tailrace.job_counts_v1(queue, last);
-    v_counts := v_counts || jsonb_build_object('count_seconds', round(extract(epoch from clock_timestamp() - v_now)::numeric, 4));
+  if counts is null then
+    counts := (select coalesce(jsonb_object_agg(k.key, k.value), '{}') from jsonb_each(last) k
+               where k.key = any ('{ready,scheduled,retrying,blocked,held,unclaimable,stale,total,oldest_ready_at,next_due_at,next_due_seconds,
+                                    counted_at,count_seconds,claimable,unknown,worked_at,arrivals,ended}'::text[]));
   end if;
-  return v_counts || jsonb_build_object('run_seconds', v_mean)
+  return counts || jsonb_build_object('run_seconds', v_mean)
     || case when last ? 'demand' then jsonb_build_object('demand', last -> 'demand') else '{}' end;
 end $$;
 
--- Whether a queue has any live job: one entry of each index is looked at, since most of a thousand queues are empty.
-create function tailrace.has_jobs_v1(queue text) returns boolean
-language plpgsql stable
+-- Which of these queues to count now, by what their last readings say of their last counts:
+--   * those that take the least, as long as they take 0.2 s together, each time;
+--   * the others only after fifty times as long as they take together, an hour at most, so that they cost 2 % of the time;
+--   * for 10 s at most in one call; the next one begins with what was counted longest ago.
+create function tailrace.queues_to_count_v1(names text[], lasts jsonb[]) returns text[]
+language sql volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_variable
+  with known as (
+    select r.name, (r.last ->> 'counted_at')::timestamptz as at, tailrace.setting_number_v1(r.last, 'count_seconds', 0) as cost
+    from unnest(names, lasts) r(name, last)),
+  ranked as (select k.name, k.at, k.cost, sum(k.cost) over (order by k.cost, k.name) <= 0.2 as cheap from known k),
+  pause as (select least(50 * sum(r.cost), 3600) * interval '1 second' as length from ranked r where not r.cheap),
+  due as (
+    select r.name, r.cost, sum(r.cost) over (order by r.cheap desc, r.at nulls first, r.name) as upto
+    from ranked r cross join pause p
+    where r.cheap or r.at is null or clock_timestamp() not between r.at and r.at + p.length)
+  select coalesce(array_agg(d.name), '{}') from due d where d.upto - d.cost < 10
+$$;
+
+-- What came in a second, by the counts of the last reading and those of now. What is blocked by a limit has come too: it is
+-- blocked and ready by turns. A count of ends that lags behind the jobs makes one step too small and the next too large; the
+-- average bears that, so only it is kept above zero.
+create function tailrace.arrivals_v1(last jsonb, total bigint, scheduled bigint, ended bigint, now timestamptz) returns double precision
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_before  double precision := tailrace.setting_number_v1(last, 'arrivals', 0);
+  v_seconds double precision := extract(epoch from now - (last ->> 'counted_at')::timestamptz);
+  v_came    double precision := (total - scheduled) - ((last ->> 'total')::bigint - (last ->> 'scheduled')::bigint)
+                                + ended - (last ->> 'ended')::bigint;
 begin
-  return exists (select from tailrace.job j where j.queue = queue and j.serial_group is null and j.key_slot = 0 and j.lost = 0)
-    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 0 and j.serial_group is not null)
-    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 0 and j.lost > 0)
-    or exists (select from tailrace.job j where j.queue = queue and j.key_slot = 1);
+  if v_seconds > 0 then
+    return greatest(0, v_before + (1 - exp(-v_seconds / 120)) * (v_came / v_seconds - v_before));
+  end if;
+  return v_before;
 end $$;
 
--- The counts of job_reading_v1, taken now.
-create function tailrace.job_counts_v1(queue text, last jsonb) returns jsonb
+-- The counts for job_reading_v1, taken now, of those of these queues that queues_to_count_v1 names: {queue: counts}.
+create function tailrace.job_counts_v1(names text[], lasts jsonb[]) returns jsonb
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_variable
+#variable_conflict use_column
 declare
-  v_now      timestamptz := clock_timestamp();
-  v_at       timestamptz := last ->> 'counted_at';
-  v_worked   timestamptz := last ->> 'worked_at';
-  v_ended    bigint := coalesce((select sum(t.n) from tailrace.total t where t.queue = queue and t.what in ('succeeded', 'dead', 'dropped')), 0);
-  v_arrivals double precision := tailrace.setting_number_v1(last, 'arrivals', 0);
-  v_known    text[];
-  v_unknown  text[] := '{}';
-  v_doubted  bigint := 0;
-  v_elapsed  double precision := extract(epoch from v_now - v_at);
-  v_came     double precision;
-  s          record;
+  v_now    timestamptz := clock_timestamp();
+  v_queues text[] := tailrace.queues_to_count_v1(names, lasts);
 begin
-  if tailrace.has_jobs_v1(queue) then
-    select q.* into s from tailrace.queue_stats(queue) q;
-  else
-    select 0::bigint as ready, 0::bigint as scheduled, 0::bigint as retrying, 0::bigint as blocked, 0::bigint as held,
-           0::bigint as unclaimable, 0::bigint as stale, 0::bigint as total, null::float8 as oldest_ready_age, null::float8 as next_due_in into s;
-  end if;
-  if v_elapsed > 0 then
-    -- What is blocked by a limit has come too: it is blocked and ready by turns. A count of ends that lags behind the jobs
-    -- makes one step too small and the next too large; the average bears that, so only it is kept above zero.
-    v_came := (s.total - s.scheduled) - ((last ->> 'total')::bigint - (last ->> 'scheduled')::bigint) + v_ended - (last ->> 'ended')::bigint;
-    v_arrivals := greatest(0, v_arrivals + (1 - exp(-v_elapsed / 120)) * (v_came / v_elapsed - v_arrivals));
-  end if;
-  v_known := (select array_agg(distinct k.task) from tailrace.worker w cross join unnest(w.tasks) k(task)
-              where w.until > v_now and w.state = 'working' and queue = any (w.queues));
-  if v_known is not null then
-    v_worked := v_now;
-    if s.unclaimable > 0 then
-      v_unknown := array(select distinct j.task from tailrace.job j
-                         where j.queue = queue and j.token is null and j.key_slot = 0 and j.run_at <= v_now and j.task <> all (v_known)
-                           and ((j.serial_group is null and j.lost = 0) or (j.serial_group is null and j.lost > 0) or j.serial_group is not null)
-                         order by 1 limit 100);
-    end if;
-  elsif v_worked > v_now - interval '15 minutes' and jsonb_typeof(last -> 'unknown') = 'array' then
-    v_unknown := array(select jsonb_array_elements_text(last -> 'unknown'));
-    v_doubted := (select count(*) from tailrace.job j
-                  where cardinality(v_unknown) > 0 and j.queue = queue and j.token is null and j.key_slot = 0 and j.run_at <= v_now
-                    and j.task = any (v_unknown)
-                    and ((j.serial_group is null and j.lost = 0) or (j.serial_group is null and j.lost > 0) or j.serial_group is not null));
-  end if;
-  return jsonb_build_object('ready', s.ready, 'scheduled', s.scheduled, 'retrying', s.retrying, 'blocked', s.blocked, 'held', s.held,
-    'unclaimable', s.unclaimable, 'stale', s.stale, 'total', s.total,
-    'oldest_ready_at', case when s.ready > 0 then v_now - s.oldest_ready_age * interval '1 second' end,
-    'next_due_at', v_now + s.next_due_in * interval '1 second', 'next_due_seconds', round(s.next_due_in::numeric, 3),
-    'counted_at', v_now, 'ended', v_ended, 'arrivals', round(v_arrivals::numeric, 6), 'unknown', v_unknown, 'worked_at', v_worked,
-    'claimable', s.ready + case when v_worked = v_now then 0 else greatest(s.unclaimable - v_doubted, 0) end);
+  return (
+    with last as (
+      select l.queue, l.reading, (l.reading ->> 'worked_at')::timestamptz as worked_at,
+             case when jsonb_typeof(l.reading -> 'unknown') = 'array' then l.reading -> 'unknown' else '[]' end as unknown
+      from unnest(names, lasts) l(queue, reading) where l.queue = any (v_queues)),
+    states as materialized (select s.queue, s.task, s.state, s.n, s.since, s.run_at from tailrace.job_states_v1(v_queues) s),
+    jobs as (
+      select b.queue, jsonb_object_agg(b.state, b.n) as by_state, sum(b.n)::bigint as total,
+             min(b.since) filter (where b.state = 'ready') as since, min(b.run_at) filter (where b.state in ('scheduled', 'retrying')) as due
+      from (select s.queue, s.state, sum(s.n) as n, min(s.since) as since, min(s.run_at) as run_at from states s group by 1, 2) b group by 1),
+    strange as (
+      select s.queue, to_jsonb((array_agg(s.task order by s.task))[1:100]) as tasks from states s where s.state = 'unclaimable' group by 1),
+    doubted as (
+      select l.queue, sum(s.n)::bigint as n from last l join states s on s.queue = l.queue
+      where s.state = 'unclaimable' and l.worked_at > v_now - interval '15 minutes' and l.unknown ? s.task group by 1),
+    working as (
+      select distinct u.queue from tailrace.worker w cross join unnest(w.queues) u(queue)
+      where w.until > v_now and w.state = 'working' and cardinality(w.tasks) > 0),
+    ended as (
+      select t.queue, sum(t.n)::bigint as n from tailrace.total t
+      where t.queue = any (v_queues) and t.what in ('succeeded', 'dead', 'dropped') group by 1),
+    found as (
+      select l.queue, l.reading, '{"ready": 0, "scheduled": 0, "retrying": 0, "blocked": 0, "held": 0, "unclaimable": 0, "stale": 0}'::jsonb
+                                 || coalesce(j.by_state - 'running', '{}') as counts,
+             coalesce(j.total, 0) as total, j.since, j.due, coalesce(e.n, 0) as ended, w.queue is not null as works,
+             case when w.queue is not null then v_now else l.worked_at end as worked_at,
+             case when w.queue is not null then coalesce(s.tasks, '[]') when l.worked_at > v_now - interval '15 minutes' then l.unknown
+                  else '[]' end as unknown, coalesce(d.n, 0) as doubted
+      from last l left join jobs j on j.queue = l.queue left join strange s on s.queue = l.queue left join doubted d on d.queue = l.queue
+      left join working w on w.queue = l.queue left join ended e on e.queue = l.queue)
+    select coalesce(jsonb_object_agg(f.queue, f.counts || jsonb_build_object(
+      'total', f.total, 'oldest_ready_at', case when f.since is not null then least(f.since, v_now) end,
+      'next_due_at', f.due, 'next_due_seconds', round(extract(epoch from f.due - v_now), 3), 'counted_at', v_now, 'ended', f.ended,
+      'arrivals', round(tailrace.arrivals_v1(f.reading, f.total, (f.counts ->> 'scheduled')::bigint, f.ended, v_now)::numeric, 6),
+      'unknown', f.unknown, 'worked_at', f.worked_at,
+      'claimable', (f.counts ->> 'ready')::bigint + case when f.works then 0 else greatest((f.counts ->> 'unclaimable')::bigint - f.doubted, 0) end,
+      'count_seconds', f.seconds)), '{}')
+    -- a queue's part of the time, by its jobs
+    from (select o.*, round(extract(epoch from clock_timestamp() - v_now) * coalesce(o.total / nullif(sum(o.total) over (), 0), 0), 4) as seconds
+          from found o) f);
 end $$;
 
 -- Remove what nobody needs any more: waiter rows past their time, rows of workers dead for a week that hold no lease,

@@ -355,31 +355,22 @@ begin
   return v_done;
 end $$;
 
--- One row, also for a queue that has nothing: the states of the view `jobs`, which are disjoint and sum to `total`.
-create function tailrace.queue_stats(queue text) returns table (
-  ready bigint, scheduled bigint, retrying bigint, blocked bigint, held bigint, unclaimable bigint, running bigint, stale bigint,
-  total bigint, oldest_ready_age double precision, next_due_in double precision, dead bigint,
-  oldest_dead_age double precision, read_at timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+-- How many jobs of these queues are in which state of the view `jobs`, by task; the earliest of them since when and until when.
+-- All are counted in one pass, since the jobs of several queues lie on the same pages.
+create function tailrace.job_states_v1(queues text[])
+returns table (queue text, task text, state text, n bigint, since timestamptz, run_at timestamptz)
+language plpgsql stable set search_path = pg_catalog, pg_temp
 -- It may read a million rows, so never by a plan that was made when there were none, and never all leases for each of them.
-set enable_nestloop = off set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
+set enable_nestloop = off set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := statement_timestamp();
 begin
   return query
-  with q as (
-    select coalesce(bool_or(q.held or coalesce(q.held_until > v_now, false)), false) as held
-    from tailrace.queue q where q.name = queue_stats.queue
-  ), known as (
-    select distinct t.task from tailrace.worker w cross join unnest(w.tasks) t(task)
-    where w.until > v_now and w.state = 'working' and queue_stats.queue = any (w.queues)
-  ), taken as materialized (
-    select f.tasks from tailrace.limits f where f.queue = queue_stats.queue and f.free < 1
-  ), counted as (
-    select s.task, s.kind, count(*) as n, min(s.since) as since, min(s.run_at) as run_at
-    from (select j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
+  with counted as materialized (
+    select s.queue, s.task, s.kind, count(*) as n, min(s.since) as since, min(s.run_at) as run_at
+    from (select j.queue, j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
                  case when j.token is not null then case when w.id is null then 'stale' else 'running' end
                       when j.key_slot = 1 then 'blocked'
                       when j.run_at <= v_now then
@@ -391,18 +382,46 @@ begin
           left join tailrace.job_group g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
           left join tailrace.lease l on l.token = j.token
           left join tailrace.worker w on w.id = l.worker and w.until > v_now
-          where j.queue = queue_stats.queue
+          where j.queue = any (job_states_v1.queues)
             -- true of every row; each part has an index that begins with the queue
             and ((j.serial_group is null and j.key_slot = 0 and j.lost = 0) or (j.serial_group is null and j.key_slot = 0 and j.lost > 0)
                  or (j.serial_group is not null and j.key_slot = 0) or j.key_slot = 1)) s
-    group by s.task, s.kind
-  ), stated as (
-    select case when c.kind not in ('due', 'waits') then c.kind when q.held then 'held'
-                when k.task is null then 'unclaimable'
-                when c.kind = 'waits' or exists (select from taken t where t.tasks is null or c.task = any (t.tasks)) then 'blocked'
-                else 'ready' end as state, c.n, c.since, c.run_at
-    from counted c cross join q left join known k on k.task = c.task
-  ), live as (
+    group by s.queue, s.task, s.kind
+  ), due as materialized (
+    select distinct c.queue from counted c where c.kind in ('due', 'waits')
+  ), held as (
+    select q.name from tailrace.queue q where q.name in (select d.queue from due d) and (q.held or q.held_until > v_now)
+  ), known as (
+    select distinct d.queue, t.task
+    from tailrace.worker w cross join unnest(w.queues) u(queue) join due d on d.queue = u.queue cross join unnest(w.tasks) t(task)
+    where w.until > v_now and w.state = 'working'
+  ), taken as materialized (
+    select f.queue, f.tasks from tailrace.limits f where f.queue in (select d.queue from due d) and f.free < 1
+  )
+  select c.queue, c.task,
+         case when c.kind not in ('due', 'waits') then c.kind when h.name is not null then 'held'
+              when k.task is null then 'unclaimable'
+              when c.kind = 'waits' or exists (select from taken t where t.queue = c.queue and (t.tasks is null or c.task = any (t.tasks)))
+              then 'blocked' else 'ready' end,
+         c.n, c.since, c.run_at
+  from counted c
+  left join held h on h.name = c.queue
+  left join known k on k.queue = c.queue and k.task = c.task;
+end $$;
+
+-- One row, also for a queue that has nothing: the states of the view `jobs`, which are disjoint and sum to `total`.
+create function tailrace.queue_stats(queue text) returns table (
+  ready bigint, scheduled bigint, retrying bigint, blocked bigint, held bigint, unclaimable bigint, running bigint, stale bigint,
+  total bigint, oldest_ready_age double precision, next_due_in double precision, dead bigint,
+  oldest_dead_age double precision, read_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := statement_timestamp();
+begin
+  return query
+  with live as (
     select coalesce(sum(s.n) filter (where s.state = 'ready'), 0)::bigint as ready,
            coalesce(sum(s.n) filter (where s.state = 'scheduled'), 0)::bigint as scheduled,
            coalesce(sum(s.n) filter (where s.state = 'retrying'), 0)::bigint as retrying,
@@ -414,7 +433,7 @@ begin
            coalesce(sum(s.n), 0)::bigint as total,
            min(s.since) filter (where s.state = 'ready') as since,
            min(s.run_at) filter (where s.state in ('scheduled', 'retrying')) as due
-    from stated s
+    from tailrace.job_states_v1(array[queue_stats.queue]) s
   ), letters as (
     select coalesce((select sum(c.n)::bigint from tailrace.dead_letter_counts_v1(queue_stats.queue) c where c.state = 'dead'), 0) as dead,
            (select d.failed_at from tailrace.dead_letter d where d.queue = queue_stats.queue and d.queue <> '' and d.state = 'dead'

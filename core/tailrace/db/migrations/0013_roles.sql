@@ -35,7 +35,7 @@ begin
   from pg_proc p
   cross join lateral (values
     ('tailrace_enqueue', p.proname = any (v_enqueue)),
-    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || v_own || '{stop_overlapped_v1,queue_stats}') or not p.prosecdef),   -- the statistics ask it
+    ('tailrace_worker', p.proname = any (v_enqueue || v_upkeep || v_own || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_admin', p.proname = any (v_enqueue || v_upkeep || v_own || v_look || v_change || v_times || '{stop_overlapped_v1}') or not p.prosecdef),
     ('tailrace_reader', p.proname = any (v_look || v_find || '{queue_names_v1,limits_v1,rates_v1,task_names_v1,task_settings_v1}'))) r(r, may)
   where p.pronamespace = v_schema and p.prorettype <> 'trigger'::regtype and r.may
@@ -54,6 +54,7 @@ begin
     ('tailrace_worker', 'select, insert, update', 'total'),
     ('tailrace_worker', 'select, insert, update', 'dead_letter'),
     ('tailrace_worker', 'select', 'dead_letters'),
+    ('tailrace_worker', 'select', 'limits'),
     ('tailrace_worker', 'select, insert, update', 'dead_letter_count'),
     ('tailrace_worker', 'select, delete', 'dead_letter_change'),
     ('tailrace_worker', 'select, update, delete', 'cancel_request'),
