@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.db import Blocks, Jsonb, run
-from tailrace.maintenance import Statistics, run_once
+from tailrace.maintenance import Statistics, StatisticsConfig, run_once
 from tailrace.queue_spec import JobQueueSpec
 from tailrace.readings import Reading, ReadingStatements
 from tailrace.settings import ProducerSettings
@@ -177,6 +177,17 @@ def test_the_jobs_of_all_queues_are_counted_in_one_pass(rows: Rows) -> None:
     before = _pages_read(rows)
     read(rows, "q0")
     assert _pages_read(rows) - before < 2 * pages
+
+
+def test_what_is_left_to_fold_counts_no_jobs_again(rows: Rows, database: RigDatabase) -> None:
+    """A requeue of many leaves counts for many calls; each of them counted all jobs, for five seconds of a core."""
+    rows.job()
+    rows.conn.execute("insert into tailrace.tally (queue, task, what, n) select 'q', 't', 'dead', 1 from generate_series(1, 200)")
+    before = _pages_read(rows)
+    place = ProducerSettings.load({"database_url": database.dsn}).database()
+    (result,) = run_once(place, [Statistics(StatisticsConfig(fold_rows=2))])
+    assert (result.counts["folded"], result.counts["queues"]) == (200, 1)
+    assert _pages_read(rows) - before < 50
 
 
 def test_the_rows_of_a_queue_are_found_by_index(rows: Rows) -> None:

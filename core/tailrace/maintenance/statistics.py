@@ -52,7 +52,7 @@ class Statistics(ConfiguredRoutine[StatisticsConfig]):
             TailraceError: The database refused a batch.
         """
         for n in tick.batches(self.config.budget_seconds):
-            report = tick.call("statistics", fold=self.config.fold_rows)
+            report = tick.call("statistics", fold=self.config.fold_rows, readings=n == 0)
             if report is None:
                 return
             tick.count(folded=report["folded"], created=report["created"])

@@ -360,26 +360,30 @@ end $$;
 create function tailrace.job_states_v1(queues text[])
 returns table (queue text, task text, state text, n bigint, since timestamptz, run_at timestamptz)
 language plpgsql stable set search_path = pg_catalog, pg_temp
--- It may read a million rows, so never by a plan that was made when there were none, and never all leases for each of them.
-set enable_nestloop = off set enable_seqscan = on set enable_hashjoin = on set jit = off set plan_cache_mode = force_custom_plan
+-- It may read a million rows, so never by a plan that was made when there were none, never all leases for each of them, never by
+-- sorting them, and on one core, beside which workers claim.
+set enable_nestloop = off set enable_mergejoin = off set enable_sort = off set enable_seqscan = on set enable_hashjoin = on
+set max_parallel_workers_per_gather = 0 set jit = off set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := statement_timestamp();
 begin
   return query
-  with counted as materialized (
+  with taken_groups as materialized (
+    select g.queue, g.tenant, g.name, g.token is null as by_head, g.head
+    from tailrace.job_group g
+    where g.queue = any (job_states_v1.queues) and (g.token is not null or exists (select from tailrace.job h where h.id = g.head offset 0))
+  ), counted as materialized (
     select s.queue, s.task, s.kind, count(*) as n, min(s.since) as since, min(s.run_at) as run_at
     from (select j.queue, j.task, j.run_at, greatest(j.run_at, j.created_at) as since,
                  case when j.token is not null then case when w.id is null then 'stale' else 'running' end
                       when j.key_slot = 1 then 'blocked'
                       when j.run_at <= v_now then
-                        case when g.token is not null or (g.head is not null and g.head <> j.id
-                                                          and exists (select from tailrace.job h where h.id = g.head offset 0))
-                             then 'waits' else 'due' end
+                        case when g.name is not null and not (g.by_head and g.head = j.id) then 'waits' else 'due' end
                       when j.attempts > 0 or j.interrupted > 0 then 'retrying' else 'scheduled' end as kind
           from tailrace.job j
-          left join tailrace.job_group g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
+          left join taken_groups g on g.queue = j.queue and g.tenant = j.tenant and g.name = j.serial_group
           left join tailrace.lease l on l.token = j.token
           left join tailrace.worker w on w.id = l.worker and w.until > v_now
           where j.queue = any (job_states_v1.queues)

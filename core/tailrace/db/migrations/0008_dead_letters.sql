@@ -46,16 +46,15 @@ create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_
 create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where coalesce(key, '') <> '';
 
 -- ---- counts -------------------------------------------------------------------------------------------------------------
--- One inserted row for each statement and kind of row that it changed; the statistics routine folds them into the counts.
+create type tailrace.letter_count_v1 as (queue text, task text, state text, n bigint, attempts numeric, requeues bigint);
+-- One inserted row for each statement; the statistics routine folds them into the counts. A requeue of a thousand may have a
+-- thousand kinds of rows: as rows of this table they cost a tenth of it.
 create table tailrace.dead_letter_change (
   id         bigint generated always as identity primary key,
-  queue      text not null,
-  task       text not null,
-  state      text not null,
-  n          bigint not null,
-  attempts   numeric not null,
-  requeues   bigint not null
+  size       int not null,
+  changes    tailrace.letter_count_v1[] not null
 );
+alter table tailrace.dead_letter_change alter column changes set storage external;   -- to compress it takes longer than to write it
 create table tailrace.dead_letter_count (
   queue      text,
   task       text,
@@ -69,26 +68,33 @@ create table tailrace.dead_letter_count (
 -- Count what a statement did to the dead letters, whoever sent it.
 create function tailrace.keep_counts_of_dead_letters_v1() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_changes tailrace.letter_count_v1[];
 begin
   case tg_op
   when 'INSERT' then
-    insert into tailrace.dead_letter_change (queue, task, state, n, attempts, requeues)
-      select a.queue, a.task, a.state, count(*), sum(a.total_attempts), sum(a.requeued_count) from new_rows a group by 1, 2, 3;
+    v_changes := array(
+      select (a.queue, a.task, a.state, count(*), sum(a.total_attempts), sum(a.requeued_count))::tailrace.letter_count_v1
+      from new_rows a group by a.queue, a.task, a.state);
   when 'DELETE' then
-    insert into tailrace.dead_letter_change (queue, task, state, n, attempts, requeues)
-      select b.queue, b.task, b.state, -count(*), -sum(b.total_attempts), -sum(b.requeued_count) from old_rows b group by 1, 2, 3;
+    v_changes := array(
+      select (b.queue, b.task, b.state, -count(*), -sum(b.total_attempts), -sum(b.requeued_count))::tailrace.letter_count_v1
+      from old_rows b group by b.queue, b.task, b.state);
   when 'UPDATE' then
-    insert into tailrace.dead_letter_change (queue, task, state, n, attempts, requeues)
-      select c.queue, c.task, c.state, sum(c.n), sum(c.attempts), sum(c.requeues)
+    v_changes := array(
+      select (c.queue, c.task, c.state, sum(c.n), sum(c.attempts), sum(c.requeues))::tailrace.letter_count_v1
       from (select a.queue, a.task, a.state, 1 as n, a.total_attempts as attempts, a.requeued_count as requeues from new_rows a
             union all
             select b.queue, b.task, b.state, -1, -b.total_attempts, -b.requeued_count from old_rows b) c
-      group by 1, 2, 3
-      having sum(c.n) <> 0 or sum(c.attempts) <> 0 or sum(c.requeues) <> 0;
+      group by c.queue, c.task, c.state
+      having sum(c.n) <> 0 or sum(c.attempts) <> 0 or sum(c.requeues) <> 0);
   else
     delete from tailrace.dead_letter_change;
     delete from tailrace.dead_letter_count;
   end case;
+  if cardinality(v_changes) > 0 then
+    insert into tailrace.dead_letter_change (size, changes) values (cardinality(v_changes), v_changes);
+  end if;
   return null;
 end $$;
 create trigger dead_letter_inserted after insert on tailrace.dead_letter
@@ -103,7 +109,7 @@ create trigger dead_letter_truncated after truncate on tailrace.dead_letter
 insert into tailrace.dead_letter_count (queue, task, state, n, attempts, requeues)
   select d.queue, d.task, d.state, count(*), sum(d.total_attempts), sum(d.requeued_count) from tailrace.dead_letter d group by 1, 2, 3;
 
--- Fold the oldest changes into the counts, at most so many rows; returns how many. Only under the lock of the statistics.
+-- Fold the oldest changes into the counts, until there are so many; returns how many. Only under the lock of the statistics.
 create function tailrace.fold_dead_letters_v1(fold int) returns int
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -114,10 +120,13 @@ declare
 begin
   with gone as (
     delete from tailrace.dead_letter_change c
-    where c.id = any (array(select o.id from tailrace.dead_letter_change o order by o.id limit fold))
-    returning c.queue, c.task, c.state, c.n, c.attempts, c.requeues),
-  sums as (select g.queue, g.task, g.state, sum(g.n)::bigint as n, sum(g.attempts) as attempts, sum(g.requeues)::bigint as requeues,
-                  count(*)::int as of_rows from gone g group by 1, 2, 3),
+    where c.id = any (array(select o.id
+                            from (select x.id, sum(x.size) over (order by x.id) - x.size as before
+                                  from (select d.id, d.size from tailrace.dead_letter_change d order by d.id limit fold) x) o
+                            where o.before < fold))
+    returning c.changes),
+  sums as (select u.queue, u.task, u.state, sum(u.n)::bigint as n, sum(u.attempts) as attempts, sum(u.requeues)::bigint as requeues,
+                  count(*)::int as of_rows from gone g cross join unnest(g.changes) u group by 1, 2, 3),
   folded as (insert into tailrace.dead_letter_count as o (queue, task, state, n, attempts, requeues)
              select s.queue, s.task, s.state, s.n, s.attempts, s.requeues from sums s order by 1, 2, 3
              on conflict (queue, task, state) do update
@@ -133,7 +142,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
   select c.queue, c.task, c.state, sum(c.n)::bigint, sum(c.attempts), sum(c.requeues)::bigint
   from (select a.queue, a.task, a.state, a.n, a.attempts, a.requeues from tailrace.dead_letter_count a
         union all
-        select b.queue, b.task, b.state, b.n, b.attempts, b.requeues from tailrace.dead_letter_change b) c
+        select u.queue, u.task, u.state, u.n, u.attempts, u.requeues from tailrace.dead_letter_change b cross join unnest(b.changes) u) c
   where dead_letter_counts_v1.queue is null or c.queue = dead_letter_counts_v1.queue
   group by 1, 2, 3 having sum(c.n) <> 0
 $$;
@@ -504,11 +513,13 @@ as $$
 $$;
 
 -- Requeue a set. Jobs come first, under the numbers of their dead letters; where a live job has the number or the key nothing
--- is inserted. Then the dead letters follow, those that nobody else has locked; one that has changed since it was read loses
--- its job again, which nobody has seen.
+-- is inserted. Then the dead letters follow; one that has changed since it was read loses its job again, which nobody has seen.
+--   careful:  of many, leave out those that others have locked. To look first takes a tenth of the time, so that is done once one
+--             of them has been in the way: without it such a one is an error after 20 ms
 --   was:      the state in which the dead letters are
 --   replaced: the holder that made way, for the history
-create function tailrace.requeue_set_v1(ids bigint[], options jsonb, as_of timestamptz, was text default 'dead', replaced jsonb default null)
+create function tailrace.requeue_set_v1(
+  ids bigint[], options jsonb, as_of timestamptz, careful boolean default false, was text default 'dead', replaced jsonb default null)
 returns tailrace.letter_outcome_v1[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -550,8 +561,10 @@ begin
 
   if cardinality(ids) = 1 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_new) for update);
-  else
+  elsif careful then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_new) order by d.job_id for update skip locked);
+  else
+    v_held := v_new;
   end if;
   with changed as (
     update tailrace.dead_letter d
@@ -609,7 +622,7 @@ begin
   if tailrace.end_waiting_v1(array[v_holder.id], 'replaced') = 0 then
     raise exception using errcode = 'TR000';
   end if;
-  v_result := (tailrace.requeue_set_v1(array[requeue_over_v1.job_id], options, as_of, 'requeued',
+  v_result := (tailrace.requeue_set_v1(array[requeue_over_v1.job_id], options, as_of, true, 'requeued',
                                        jsonb_build_object('id', v_holder.id::text, 'payload', v_holder.payload)))[1];
   if v_result.outcome <> 'requeued' then
     raise exception using errcode = 'TR000';
@@ -667,9 +680,9 @@ begin
   return v_rows;
 end $$;
 
--- Change a set, and where a row spoils it, halves of it down to that row alone, which is told as failed or busy. Options are
--- those of change_options_v1.
-create function tailrace.change_each_v1(verb text, ids bigint[], options jsonb, as_of timestamptz)
+-- Change a set, and where a row spoils it, halves of it down to that row alone, which is told as failed or busy. A requeue is
+-- tried once more with care before that. Options are those of change_options_v1.
+create function tailrace.change_each_v1(verb text, ids bigint[], options jsonb, as_of timestamptz, careful boolean default false)
 returns tailrace.letter_outcome_v1[]
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -684,7 +697,7 @@ begin
   end if;
   begin
     if verb = 'requeue' then
-      v_rows := tailrace.requeue_set_v1(ids, options, as_of);
+      v_rows := tailrace.requeue_set_v1(ids, options, as_of, careful);
     else
       v_rows := tailrace.alter_set_v1(verb, ids, options, as_of);
     end if;
@@ -699,8 +712,11 @@ begin
                    from (select 1) one left join tailrace.dead_letter d on d.job_id = ids[1]);
     end if;
   end;
-  if v_rows is null then
-    return tailrace.change_each_v1(verb, ids[1:v_half], options, as_of) || tailrace.change_each_v1(verb, ids[v_half + 1:v_n], options, as_of);
+  if v_rows is null and verb = 'requeue' and not careful then
+    return tailrace.change_each_v1(verb, ids, options, as_of, true);
+  elsif v_rows is null then
+    return tailrace.change_each_v1(verb, ids[1:v_half], options, as_of, careful)
+           || tailrace.change_each_v1(verb, ids[v_half + 1:v_n], options, as_of, careful);
   end if;
   if options @> '{"force": true}' then
     for i in 1 .. cardinality(v_rows) loop
@@ -1031,14 +1047,10 @@ comment on column tailrace.dead_letter_count.state is 'dead, requeued or resolve
 comment on column tailrace.dead_letter_count.n is 'how many';
 comment on column tailrace.dead_letter_count.attempts is 'the sum of their total_attempts';
 comment on column tailrace.dead_letter_count.requeues is 'the sum of their requeued_count';
-comment on table tailrace.dead_letter_change is 'Changes of these counts, one row for each statement and kind, folded by the statistics.';
+comment on table tailrace.dead_letter_change is 'Changes of these counts, one row for each statement, folded by the statistics.';
 comment on column tailrace.dead_letter_change.id is 'in the order of writing';
-comment on column tailrace.dead_letter_change.queue is 'the queue';
-comment on column tailrace.dead_letter_change.task is 'the task';
-comment on column tailrace.dead_letter_change.state is 'dead, requeued or resolved';
-comment on column tailrace.dead_letter_change.n is 'how many came, or went when negative';
-comment on column tailrace.dead_letter_change.attempts is 'what their total_attempts add';
-comment on column tailrace.dead_letter_change.requeues is 'what their requeued_count adds';
+comment on column tailrace.dead_letter_change.size is 'how many kinds of rows it changed';
+comment on column tailrace.dead_letter_change.changes is 'for each queue, task and state how many came, or went when negative, and what their attempts and requeues add';
 comment on function tailrace.dead_letter_stats(text) is 'Counts of the dead letters of a queue, or of all.';
 comment on function tailrace.requeue_dead_letter(bigint, boolean, jsonb) is 'Put a dead letter''s job back under its number; force replaces a waiting holder of its key. Options: delay or run_at, payload or set ({"a.b": value}), note.';
 comment on function tailrace.delete_dead_letter(bigint) is 'Delete a dead letter for good; refused while its job lives.';
