@@ -287,7 +287,6 @@ declare
   v_where  text;
   v_rest   text;
   v_ahead  text := case when forward then 'asc' else 'desc' end;
-  v_back   text := case when forward then 'desc' else 'asc' end;
   v_states text[] := case f ->> 'state' when 'all' then '{dead,requeued,resolved}'::text[] else array[coalesce(f ->> 'state', 'dead')] end;
 begin
   v_lane := case when f ? 'key' then '{key}'::text[]
@@ -322,34 +321,33 @@ begin
   return query execute format($q$
     with lane as materialized (
       select row_number() over () as lane, l.a, l.b, s.state from (%1$s) l cross join unnest($2::text[]) s(state)),
-    size as (select least($7, greatest(64, 2 * $7 / greatest(count(*), 1))) as hits, count(*) as lanes from lane),
-    bound as (select z.hits, %6$s as n from size z),
+    size as (select least($7, greatest(64, 3 * $7 / (2 * greatest(count(*), 1)))) as hits, count(*) as lanes from lane),
+    bound as (select z.hits, %5$s as n from size z),
     walked as materialized (
-      select l.lane, w.job_id, w.failed_at, count(*) over (partition by l.lane) as hits
+      select l.lane, w.job_id, w.failed_at, w.place
       from lane l cross join lateral (
-        select x.job_id, x.failed_at
-        from (select d.job_id, d.failed_at, (true %3$s) is true as hit from %8$s.dead_letter d where %2$s
+        select x.job_id, x.failed_at, row_number() over (order by x.failed_at %4$s, x.job_id %4$s) as place
+        from (select d.job_id, d.failed_at, (true %3$s) is true as hit from %7$s.dead_letter d where %2$s
               order by d.failed_at %4$s, d.job_id %4$s limit (select b.n from bound b)) x
         where x.hit order by x.failed_at %4$s, x.job_id %4$s limit (select b.hits from bound b)) w),
     cut as (
       select z.failed_at, z.job_id
-      from ((select distinct on (w.lane) w.failed_at, w.job_id from walked w where w.hits = (select b.hits from bound b)
-             order by w.lane, w.failed_at %5$s, w.job_id %5$s)
+      from (select w.failed_at, w.job_id from walked w where w.place = (select b.hits from bound b)   -- a lane that goes on
             union all
             select e.failed_at, e.job_id
             from lane l cross join lateral (
-              select d.failed_at, d.job_id from %8$s.dead_letter d where %2$s
+              select d.failed_at, d.job_id from %7$s.dead_letter d where %2$s
               order by d.failed_at %4$s, d.job_id %4$s offset (select b.n - 1 from bound b) limit 1) e
-            where %9$s and not exists (select from walked w where w.lane = l.lane and w.hits = (select b.hits from bound b))) z
+            where %8$s and not exists (select from walked w where w.lane = l.lane and w.place = (select b.hits from bound b))) z
       order by z.failed_at %4$s, z.job_id %4$s limit 1)
     select h.job_id, h.failed_at, c.failed_at, c.job_id
     from (select 1) one left join cut c on true
     left join lateral (
       select w.job_id, w.failed_at from walked w
-      where (c.job_id is null or (w.failed_at, w.job_id) %7$s (c.failed_at, c.job_id))
+      where (c.job_id is null or (w.failed_at, w.job_id) %6$s (c.failed_at, c.job_id))
       order by w.failed_at %4$s, w.job_id %4$s limit $7) h on true
     order by h.failed_at %4$s, h.job_id %4$s$q$,
-    v_lanes, v_where, v_rest, v_ahead, v_back,
+    v_lanes, v_where, v_rest, v_ahead,
     case when v_rest = '' then 'z.hits' else 'greatest(z.hits, $8 / greatest(z.lanes, 1))' end,
     case when forward then '<=' else '>=' end, v_schema, (v_rest <> '')::text)
   using f, v_states, tailrace.filter_time_v1(f, 'failed_after'), tailrace.filter_time_v1(f, 'failed_before'), after_time, after_id, n, examine;
@@ -537,6 +535,7 @@ declare
                                       'run_at', case when v_due > v_now then v_due end, 'operation', options -> 'operation'))
                     || case when replaced is not null then jsonb_build_object('replaced', replaced) else '{}' end;
   v_new    bigint[];
+  v_lives  int[];
   v_held   bigint[];
   v_rows   tailrace.letter_outcome_v1[];
   v_done   bigint[];
@@ -556,8 +555,8 @@ begin
       from tailrace.dead_letter d
       where d.job_id = any (ids) and d.state = was and tailrace.was_dead_v1(d.failed_at, d.history, as_of)
       order by d.job_id
-      on conflict do nothing returning job.id)
-  select coalesce(array_agg(t.id), '{}') into v_new from taken t;
+      on conflict do nothing returning job.id, job.requeues)
+  select coalesce(array_agg(t.id), '{}'), coalesce(array_agg(t.requeues), '{}') into v_new, v_lives from taken t;
 
   if cardinality(ids) = 1 then
     v_held := array(select d.job_id from tailrace.dead_letter d where d.job_id = any (v_new) for update);
@@ -569,12 +568,12 @@ begin
   with changed as (
     update tailrace.dead_letter d
       set state = 'requeued', requeued_count = d.requeued_count + 1, auto_requeued = d.auto_requeued + v_auto::int, last_requeued_at = v_now,
-          payload = case when v_edited then j.payload else d.payload end,
+          payload = case when v_edited then (select j.payload from tailrace.job j where j.id = d.job_id) else d.payload end,
           notes = case when v_note is null then d.notes else concat_ws(E'\n', d.notes, v_note) end,
           history = tailrace.with_event_v1(d.history, case when v_edited then v_event || jsonb_build_object('was', d.payload)
                                                         when v_auto then v_event || jsonb_build_object('times', d.auto_requeued + 1) else v_event end)
-      from tailrace.job j
-      where d.job_id = any (v_held) and j.id = d.job_id and j.id = any (v_held) and d.state = was and d.requeued_count + 1 = j.requeues
+      from unnest(v_new, v_lives) j(id, requeues)
+      where d.job_id = any (v_held) and j.id = d.job_id and d.state = was and d.requeued_count + 1 = j.requeues
       returning d.job_id, d.queue, d.task),
   groups as (select c.queue, c.task, count(*) as n from changed c group by 1, 2),
   counted as (insert into tailrace.tally (queue, task, what, n) select g.queue, g.task, 'requeued', g.n from groups g)
