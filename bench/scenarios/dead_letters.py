@@ -116,16 +116,8 @@ def looks(lab: Lab, database: str, options: Options, outcome: Outcome) -> None:
     outcome.figures |= {"dead_page_worst_ms": max(worst), "dead_stats_ms": max(stats)}
 
 
-def idle(lab: Lab, database: str, options: Options) -> Pickups:
-    """Take the pickups of an idle worker, as many as those of all rounds: nothing else has happened for a while."""
-    lab.settle(database)
-    with lab.idle_worker(ours(), database) as worker:
-        jobs = options.scaled(JOBS, QUICK_JOBS) * options.rounds
-        return lab.latencies(ours(), database, worker, "paced", jobs=jobs, gap_ms=pickup.GAP_MS)
-
-
-def requeue(lab: Lab, database: str, options: Options) -> tuple[float, Pickups]:
-    """Requeue many while a worker serves another queue; jobs a second, and its pickups meanwhile."""
+def requeue(lab: Lab, database: str, options: Options) -> tuple[float, Pickups, Pickups]:
+    """Requeue many while a worker serves another queue; jobs a second, and its pickups a moment before and meanwhile."""
     wanted, jobs = options.scaled(REQUEUED, QUICK_REQUEUED), options.scaled(JOBS, QUICK_JOBS)
     lab.settle(database, vacuum=False)
     place = Database(url=SecretStr(lab.server.dsn(database)))
@@ -142,13 +134,14 @@ def requeue(lab: Lab, database: str, options: Options) -> tuple[float, Pickups]:
 
     with lab.idle_worker(ours(), database) as worker:
         time.sleep(SETTLE_SECONDS)
+        alone = lab.latencies(ours(), database, worker, "paced", jobs=jobs, gap_ms=pickup.GAP_MS)
         thread = threading.Thread(target=work)
         thread.start()
         beside = lab.latencies(ours(), database, worker, "paced", jobs=jobs, gap_ms=pickup.GAP_MS)
         thread.join()
     if not took:
         raise RunError("the requeue failed")
-    return wanted / took[0], beside
+    return wanted / took[0], alone, beside
 
 
 def run(lab: Lab, options: Options) -> Outcome:
@@ -156,12 +149,11 @@ def run(lab: Lab, options: Options) -> Outcome:
     outcome = Outcome()
     database = filled(lab, options.number(ROWS, QUICK_ROWS))
     looks(lab, database, options, outcome)
-    alone = idle(lab, database, options)
-    rounds = [requeue(lab, database, options) for _ in range(options.rounds)]
-    beside = Pickups(ms=tuple(ms for _, found in rounds for ms in found.ms))
+    rates, before, meanwhile = zip(*(requeue(lab, database, options) for _ in range(options.rounds)), strict=True)
+    alone, beside = (Pickups(ms=tuple(ms for one in found for ms in one.ms)) for found in (before, meanwhile))
     table = Table(title="Pickup beside a requeue of many", headings=pickup.HEADINGS)
     table.rows += [pickup.row("idle", [alone]), pickup.row("requeue", [beside])]
     outcome.tables.append(table)
-    outcome.figures["dead_requeue_per_s"] = median(rate for rate, _ in rounds)
+    outcome.figures["dead_requeue_per_s"] = median(rates)
     outcome.ratios["dead_requeue_pickup_p99"] = beside.p99 / alone.p99
     return outcome

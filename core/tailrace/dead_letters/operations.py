@@ -21,7 +21,7 @@ from tailrace.errors import InvalidOption
 __all__ = ["Operation"]
 
 _BATCH: Final = 1000
-"""Some 40 ms and 4 MB of the server's log, which commits of others that come just then wait for."""
+"""Some 35 ms and 4 MB of the server's log, which commits of others that come just then wait for."""
 _MOST_PROBLEMS: Final = 1000
 _ASK_EACH_SECONDS: Final = 0.2
 

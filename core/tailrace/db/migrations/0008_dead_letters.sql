@@ -1016,9 +1016,6 @@ begin
   if v_done > 0 then
     perform tailrace.audit_v1(p.verb, jsonb_build_object('operation', p.id, 'filter', p.filter), v_done);
   end if;
-  if not v_ended then   -- the last batch, or the first claim of such a job, makes it durable; commits of others need not wait for a flush of all of it
-    perform set_config('synchronous_commit', 'off', true);
-  end if;
   return jsonb_build_object('state', p.state, 'done', p.done, 'failed', p.failed,
     'counts', v_counts,
     'problems', (select coalesce(jsonb_agg(jsonb_build_object('job_id', r.job_id, 'outcome', r.outcome, 'detail', r.detail) order by r.job_id), '[]')
