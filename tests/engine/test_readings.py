@@ -147,8 +147,11 @@ def test_what_takes_long_together_is_not_repeated_at_once(rows: Rows) -> None:
     for queue in "abc":
         rows.job(queue=queue)
     read(rows, "a")
-    for ago, counted in ((10, {"a"}), (16, {"a", "b", "c"})):
-        rows.conn.execute('update tailrace.queue set reading = reading || \'{"count_seconds": 0.15, "total": 7}\'')
+    for ago, counted in ((16, {"a"}), (21, {"a", "b", "c"})):
+        rows.conn.execute(
+            """update tailrace.queue set reading = reading
+               || jsonb_build_object('count_seconds', case when name = 'a' then 0.02 else 0.2 end, 'total', 7)"""
+        )
         back(rows, counted_at=ago)
         rows.value("select tailrace.statistics_v1()")
         assert {name for name, found in _readings(rows).items() if found["total"] == 1} == counted
