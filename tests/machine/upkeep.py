@@ -159,7 +159,7 @@ class Upkeep:
         note("upkeep: audits, counts and tidies")
         report = self.arena.ask("maintenance.audit", {"batch": 100, "queue": None})
         must(report["restored"] == 0, f"the audit found requeued dead letters without a job: {report}")
-        self.arena.ask("maintenance.statistics", {"fold": 1000, "queue": None})
+        self.arena.ask("maintenance.statistics", {"fold": 1000, "queue": None, "readings": True})
         self.arena.ask("maintenance.housekeeping", {"queue": None})
         for block in ("retain", "auto_requeue"):  # nothing is old, and no queue has a rule
             report = self.arena.ask(f"maintenance.{block}", {"batch": 100, "queue": None})
