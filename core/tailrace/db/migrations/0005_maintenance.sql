@@ -400,13 +400,13 @@ declare
   v_folded   int;
   v_letters  int;
   v_more     boolean;
-  v_names    text[];
+  v_names    text[] := '{}';
   v_lasts    jsonb[];
   v_counts   jsonb;
   v_dead     jsonb;
   v_times    timestamptz[] := '{}';
   v_readings jsonb[] := '{}';
-  v_read     int;
+  v_read     int := 0;
 begin
   if not tailrace.begin_routine_v1('statistics') then
     return '{"locked": true}';
@@ -422,29 +422,26 @@ begin
   v_letters := tailrace.fold_dead_letters_v1(fold);
   v_more := v_more or v_letters >= fold;
 
-  if not readings then
-    perform tailrace.end_routine_v1('statistics', coalesce(statistics_v1.queue, ''));
-    return jsonb_build_object('queues', 0, 'created', 0, 'folded', v_folded, 'more', v_more, 'skipped', 0);
+  if readings then
+    v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
+                                               where statistics_v1.queue is null or n.name = statistics_v1.queue));
+    -- Counting may take seconds, so no queue's row is locked before all is counted: whoever holds or applies does not wait.
+    select coalesce(array_agg(q.name order by q.name), '{}'), coalesce(array_agg(q.reading order by q.name), '{}')
+      into v_names, v_lasts from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue;
+    v_counts := tailrace.job_counts_v1(v_names, v_lasts);
+    v_dead := tailrace.dead_counts_v1(statistics_v1.queue);
+    for i in 1 .. cardinality(v_names) loop
+      v_times := v_times || clock_timestamp();
+      v_readings := v_readings || ('{"dead": 0, "requeued": 0, "resolved": 0, "oldest_dead_at": null}' || coalesce(v_dead -> v_names[i], '{}')
+                                   || tailrace.job_reading_v1(v_names[i], v_lasts[i], v_counts -> v_names[i])
+                                   || tailrace.running_counts_v1(v_names[i]));
+    end loop;
+    with free as (select q.name from tailrace.queue q where q.name = any (v_names) order by q.name for no key update skip locked)
+    update tailrace.queue q set read_at = r.at, reading = r.reading
+      from unnest(v_names, v_times, v_readings) r(name, at, reading)
+      where q.name = r.name and r.name = any (array(select f.name from free f));
+    get diagnostics v_read = row_count;
   end if;
-
-  v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
-                                             where statistics_v1.queue is null or n.name = statistics_v1.queue));
-  -- Counting may take seconds, so no queue's row is locked before all is counted: whoever holds or applies does not wait.
-  select coalesce(array_agg(q.name order by q.name), '{}'), coalesce(array_agg(q.reading order by q.name), '{}')
-    into v_names, v_lasts from tailrace.queue q where statistics_v1.queue is null or q.name = statistics_v1.queue;
-  v_counts := tailrace.job_counts_v1(v_names, v_lasts);
-  v_dead := tailrace.dead_counts_v1(statistics_v1.queue);
-  for i in 1 .. cardinality(v_names) loop
-    v_times := v_times || clock_timestamp();
-    v_readings := v_readings || ('{"dead": 0, "requeued": 0, "resolved": 0, "oldest_dead_at": null}' || coalesce(v_dead -> v_names[i], '{}')
-                                 || tailrace.job_reading_v1(v_names[i], v_lasts[i], v_counts -> v_names[i])
-                                 || tailrace.running_counts_v1(v_names[i]));
-  end loop;
-  with free as (select q.name from tailrace.queue q where q.name = any (v_names) order by q.name for no key update skip locked)
-  update tailrace.queue q set read_at = r.at, reading = r.reading
-    from unnest(v_names, v_times, v_readings) r(name, at, reading)
-    where q.name = r.name and r.name = any (array(select f.name from free f));
-  get diagnostics v_read = row_count;
   perform tailrace.end_routine_v1('statistics', coalesce(statistics_v1.queue, ''));
   return jsonb_build_object('queues', v_read, 'created', v_created, 'folded', v_folded, 'more', v_more,
                             'skipped', cardinality(v_names) - v_read);

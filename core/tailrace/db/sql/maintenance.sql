@@ -40,7 +40,7 @@ select tailrace.auto_requeue_v1(%(queue)s::text, %(batch)s::int)
 -- name: statistics
 -- purpose: publish a reading of each queue, fold the counts of ends
 -- locks: queue rows (SKIP LOCKED); advisory lock of the routine
--- index: job_ready and dead_letter_all by queue, the primary key of tally
+-- index: those of job by queue, or the whole table in one pass; dead_letter_all by queue, the primary key of tally
 select tailrace.statistics_v1(%(fold)s::int, %(queue)s::text, %(readings)s::boolean)
 
 -- name: loads
