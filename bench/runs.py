@@ -6,6 +6,7 @@ Scenarios put them together; what a process says comes from `children`, CPU and 
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -218,8 +219,25 @@ class Lab:
             child.check()
             yield child
 
-    def latencies(self, side: Side, database: str, worker: Child, mode: str, **arguments: object) -> Pickups:
+    def latencies(
+        self,
+        side: Side,
+        database: str,
+        worker: Child,
+        mode: str,
+        *,
+        beside: threading.Thread | None = None,
+        **arguments: object,
+    ) -> Pickups:
         """Run a producer of mode ``paced`` or ``late`` against an idle worker.
+
+        Args:
+            side: who enqueues and works.
+            database: where.
+            worker: the idle worker.
+            mode: of the producer.
+            beside: other work, started when the producer is ready: its own start would disturb that.
+            arguments: of the mode.
 
         Raises:
             RunError: jobs did not start within ten seconds of their commit.
@@ -227,6 +245,8 @@ class Lab:
         worker.started.clear()
         with self.producer(side, database, mode, **arguments) as child:
             child.wait_ready()
+            if beside:
+                beside.start()
             child.go()
             child.finish()
             sent = child.sent

@@ -136,8 +136,7 @@ def requeue(lab: Lab, database: str, options: Options) -> tuple[float, Pickups, 
         time.sleep(SETTLE_SECONDS)
         alone = lab.latencies(ours(), database, worker, "paced", jobs=jobs, gap_ms=pickup.GAP_MS)
         thread = threading.Thread(target=work)
-        thread.start()
-        beside = lab.latencies(ours(), database, worker, "paced", jobs=jobs, gap_ms=pickup.GAP_MS)
+        beside = lab.latencies(ours(), database, worker, "paced", beside=thread, jobs=jobs, gap_ms=pickup.GAP_MS)
         thread.join()
     if not took:
         raise RunError("the requeue failed")

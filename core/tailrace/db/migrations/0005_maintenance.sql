@@ -383,11 +383,26 @@ begin
   return jsonb_build_object('restored', cardinality(v_restored), 'skipped', cardinality(v_found) - cardinality(v_held));
 end $$;
 
+-- Rest as long as the caller has worked since `since`, if that was 2 ms at least; returns since when it works again. A routine that
+-- needs a core for some tenths of a second does so between its steps, for the reason that job_states_v1 gives.
+create function tailrace.rest_v1(since timestamptz) returns timestamptz
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_worked double precision := extract(epoch from clock_timestamp() - since);
+begin
+  if v_worked < 0.002 then
+    return since;
+  end if;
+  perform pg_sleep(least(v_worked, 0.02));
+  return clock_timestamp();
+end $$;
+
 -- One reading of every queue, published in the queue's row: {"dead", "requeued", "resolved", "oldest_dead_at", "running",
 -- "leases", "workers"} and what job_reading_v1 tells of its jobs; times are ISO 8601 in UTC.
 -- Makes the row of queues that have jobs or dead letters and no row, and folds the counts of ends into `total` and those of
 -- dead letters into theirs. For one queue only its reading is published; counts are folded by a run for all.
 -- Without `readings` it only folds, for what another call has left: a million counts take fifty calls, and one reading is enough.
+-- Changes of dead letters come as arrays, so five times as many of them are folded.
 -- Returns {"queues", "created", "folded", "more": whether counts are left to fold, "skipped": queue rows that were locked}.
 create function tailrace.statistics_v1(fold int default 20000, queue text default null, readings boolean default true) returns jsonb
 language plpgsql volatile
@@ -407,20 +422,25 @@ declare
   v_times    timestamptz[] := '{}';
   v_readings jsonb[] := '{}';
   v_read     int := 0;
+  v_working  timestamptz := clock_timestamp();
 begin
   if not tailrace.begin_routine_v1('statistics') then
     return '{"locked": true}';
   end if;
   with gone as (
     delete from tailrace.tally t where t.id = any (array(select o.id from tailrace.tally o order by o.id
-                                                         limit case when statistics_v1.queue is null then fold else 0 end)) returning queue, task, what, n),
-  sums as (select g.queue, g.task, g.what, sum(g.n)::bigint as n, count(*) as of_rows from gone g group by 1, 2, 3),
+                                                         limit case when statistics_v1.queue is null then fold else 0 end)) returning id, queue, task, what, n),
+  sums as (select g.queue, g.task, g.what, sum(g.n)::bigint as n, count(*) as of_rows from gone g
+           where case when g.id % 512 = 0 then pg_sleep(0.002) is not null else true end   -- gently, as in job_states_v1
+           group by 1, 2, 3),
   folded as (insert into tailrace.total as o (queue, task, what, n) select s.queue, s.task, s.what, s.n from sums s order by 1, 2, 3
              on conflict (queue, task, what) do update set n = o.n + excluded.n)
   select coalesce(sum(s.of_rows), 0) into v_folded from sums s;
   v_more := v_folded = fold;
-  v_letters := tailrace.fold_dead_letters_v1(fold);
-  v_more := v_more or v_letters >= fold;
+  v_working := tailrace.rest_v1(v_working);
+  v_letters := tailrace.fold_dead_letters_v1(5 * fold);
+  v_more := v_more or v_letters >= 5 * fold;
+  v_working := tailrace.rest_v1(v_working);
 
   if readings then
     v_created := tailrace.know_queues_v1(array(select n.name from tailrace.queue_names_v1() n(name)
@@ -431,8 +451,10 @@ begin
     v_counts := tailrace.job_counts_v1(v_names, v_lasts);
     v_dead := tailrace.dead_counts_v1(statistics_v1.queue);
     for i in 1 .. cardinality(v_names) loop
+      v_working := tailrace.rest_v1(v_working);
       v_times := v_times || clock_timestamp();
-      v_readings := v_readings || ('{"dead": 0, "requeued": 0, "resolved": 0, "oldest_dead_at": null}' || coalesce(v_dead -> v_names[i], '{}')
+      v_readings := v_readings || ('{"dead": 0, "requeued": 0, "resolved": 0}' || coalesce(v_dead -> v_names[i], '{}')
+                                   || jsonb_build_object('oldest_dead_at', tailrace.oldest_dead_v1(v_names[i]))
                                    || tailrace.job_reading_v1(v_names[i], v_lasts[i], v_counts -> v_names[i])
                                    || tailrace.running_counts_v1(v_names[i]));
     end loop;
@@ -508,20 +530,27 @@ as $$
   where n.name is not null and not exists (select from tailrace.queue q where q.name = n.name)
 $$;
 
--- The counts of each queue's dead letters, which triggers keep, and the oldest of the dead, by queue; null means all queues.
+-- The counts of each queue's dead letters, which triggers keep, by queue; null means all queues.
 create function tailrace.dead_counts_v1(queue text) returns jsonb
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp set timezone = 'UTC'
-set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
-as $$
-#variable_conflict use_variable
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 begin
   return (
-    select coalesce(jsonb_object_agg(c.queue, c.counts || jsonb_build_object('oldest_dead_at', (
-             select d.failed_at from tailrace.dead_letter d where d.queue = c.queue and d.queue <> '' and d.state = 'dead'
-             order by d.failed_at limit 1))), '{}')
+    select coalesce(jsonb_object_agg(c.queue, c.counts), '{}')
     from (select s.queue, jsonb_object_agg(s.state, s.n) as counts
-          from (select k.queue, k.state, sum(k.n) as n from tailrace.dead_letter_counts_v1(queue) k group by 1, 2) s group by 1) c);
+          from (select k.queue, k.state, sum(k.n) as n from tailrace.dead_letter_counts_v1(dead_counts_v1.queue) k group by 1, 2) s group by 1) c);
+end $$;
+
+-- When the oldest of a queue's dead letters died: the first index entry. After a requeue of the oldest ones those before it are dead,
+-- and are marked so by whoever comes first (1 us each). Its plan is kept.
+create function tailrace.oldest_dead_v1(queue text) returns timestamptz
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return (select d.failed_at from tailrace.dead_letter d where d.queue = oldest_dead_v1.queue and d.queue <> '' and d.state = 'dead'
+          order by d.failed_at limit 1);
 end $$;
 
 -- Leases, the jobs that run under them, and the workers of one queue. Its plan is kept: to plan it takes longer than to run it.
@@ -574,9 +603,9 @@ begin
 end $$;
 
 -- Which of these queues to count now, by what their last readings say of their last counts:
---   * those that take the least, as long as they take 0.05 s together, each time;
---   * the others only after fifty times as long as they take together, an hour at most, so that they cost 2 % of the time. They are
---     counted together, since a pass for some of them reads as many pages as one for all;
+--   * those that take the least, as long as they take 0.1 s together, each time;
+--   * the others only after 25 times as long as they take together, an hour at most. Half of that they rest, so they cost 2 % of a
+--     core. They are counted together, since a pass for some of them reads as many pages as one for all;
 --   * for 10 s at most in one call; the next one begins with what was counted longest ago.
 create function tailrace.queues_to_count_v1(names text[], lasts jsonb[]) returns text[]
 language sql volatile
@@ -585,8 +614,8 @@ as $$
   with known as (
     select r.name, (r.last ->> 'counted_at')::timestamptz as at, tailrace.setting_number_v1(r.last, 'count_seconds', 0) as cost
     from unnest(names, lasts) r(name, last)),
-  ranked as (select k.name, k.at, k.cost, sum(k.cost) over (order by k.cost, k.name) <= 0.05 as cheap from known k),
-  pause as (select least(50 * sum(r.cost), 3600) * interval '1 second' as length from ranked r where not r.cheap),
+  ranked as (select k.name, k.at, k.cost, sum(k.cost) over (order by k.cost, k.name) <= 0.1 as cheap from known k),
+  pause as (select least(25 * sum(r.cost), 3600) * interval '1 second' as length from ranked r where not r.cheap),
   due as (
     select r.name, r.cost, sum(r.cost) over (order by r.cheap desc, r.at nulls first, r.name) as upto
     from ranked r cross join pause p
@@ -627,7 +656,7 @@ begin
       select l.queue, l.reading, (l.reading ->> 'worked_at')::timestamptz as worked_at,
              case when jsonb_typeof(l.reading -> 'unknown') = 'array' then l.reading -> 'unknown' else '[]' end as unknown
       from unnest(names, lasts) l(queue, reading) where l.queue = any (v_queues)),
-    states as materialized (select s.queue, s.task, s.state, s.n, s.since, s.run_at from tailrace.job_states_v1(v_queues) s),
+    states as materialized (select s.queue, s.task, s.state, s.n, s.since, s.run_at from tailrace.job_states_v1(v_queues, gently => true) s),
     jobs as (
       select b.queue, jsonb_object_agg(b.state, b.n) as by_state, sum(b.n)::bigint as total,
              min(b.since) filter (where b.state = 'ready') as since, min(b.run_at) filter (where b.state in ('scheduled', 'retrying')) as due
