@@ -41,6 +41,19 @@ create table tailrace.job (
         autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_vacuum_insert_scale_factor = 0.2);
 
+-- Autovacuum analyzes a busy queue each minute, beside the workers. No plan of the engine depends on what it finds but the number of
+-- rows: with a sample of 3,000 rows instead of 30,000 it takes 0.04 s of a core, not 0.55 s. For the same reason lease.ids, the
+-- changes of dead letters and table tally are not analyzed: the elements of arrays cost the most.
+alter table tailrace.job
+  alter id set statistics 10, alter run_at set statistics 10, alter created_at set statistics 10,
+  alter priority set statistics 10, alter attempts set statistics 10, alter max_attempts set statistics 10,
+  alter lost set statistics 10, alter interrupted set statistics 10, alter snoozes set statistics 10,
+  alter requeues set statistics 10, alter key_slot set statistics 10, alter queue set statistics 10,
+  alter task set statistics 10, alter tenant set statistics 10, alter payload set statistics 10,
+  alter token set statistics 10, alter key set statistics 10, alter serial_group set statistics 10,
+  alter timeout set statistics 10, alter expires_at set statistics 10, alter backoff set statistics 10,
+  alter trace set statistics 10, alter meta set statistics 10, alter saved set statistics 10, alter errors set statistics 10;
+
 create index job_ready on tailrace.job (queue, priority, run_at, id) where serial_group is null and key_slot = 0 and lost = 0;
 -- Jobs whose process died once: claimed alone, so they have an index of their own. Only the reaper changes `lost`.
 create index job_suspect on tailrace.job (queue, run_at, id) where lost > 0 and key_slot = 0;
@@ -129,6 +142,7 @@ create table tailrace.lease (
   ids            bigint[] not null,
   claimed_at     timestamptz not null default clock_timestamp()
 ) with (fillfactor = 80, toast_tuple_target = 8160);   -- a thousand ids fit a page; compressing them cost 5 % of a claim
+alter table tailrace.lease alter ids set statistics 0;
 create index lease_worker on tailrace.lease (worker);
 
 create table tailrace.dead_letter (
@@ -279,6 +293,8 @@ create table tailrace.tally (
   n              bigint not null,
   at             timestamptz not null default clock_timestamp()
 );
+alter table tailrace.tally alter id set statistics 0, alter queue set statistics 0, alter task set statistics 0,
+  alter what set statistics 0, alter n set statistics 0, alter at set statistics 0;
 create table tailrace.total (
   queue text, task text, what text, n bigint not null default 0, primary key (queue, task, what)
 ) with (fillfactor = 50);

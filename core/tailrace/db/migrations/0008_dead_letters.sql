@@ -54,7 +54,8 @@ create table tailrace.dead_letter_change (
   size       int not null,
   changes    tailrace.letter_count_v1[] not null
 );
-alter table tailrace.dead_letter_change alter column changes set storage external;   -- to compress it takes longer than to write it
+alter table tailrace.dead_letter_change alter changes set storage external,   -- to compress it takes longer than to write it
+  alter id set statistics 0, alter size set statistics 0, alter changes set statistics 0;
 create table tailrace.dead_letter_count (
   queue      text,
   task       text,
