@@ -7,6 +7,8 @@ import threading
 import pytest
 from psycopg.types.json import Jsonb
 
+from tailrace.maintenance import Sweep, SweepConfig, run_once
+from tailrace.settings import ProducerSettings
 from tests.engine.rows import Rows, results
 from tests.rig.servers import RigDatabase
 
@@ -162,14 +164,35 @@ def test_a_requeued_letter_without_a_job_is_dead_again(rows: Rows, other: Rows) 
     rows.conn.execute("delete from tailrace.job where id = %s", [lost])
     rows.conn.execute("insert into tailrace.queue (name) values ('q') on conflict do nothing")
     other.requeue(now)
-    assert rows.value("select tailrace.audit_requeued_v1()") == {"restored": 1, "skipped": 0}
+    assert rows.value("select tailrace.audit_requeued_v1()") == {"restored": 1, "skipped": 0, "next": None}
     other.conn.commit()
     found = rows.dead(lost)
     assert found is not None
     assert (found["state"], found["key"], found["history"][-1]["reason"]) == ("dead", "k0", "audit")
     assert [rows.dead(i)["state"] for i in (live, now)] == ["requeued", "requeued"]  # type: ignore[index]
-    assert rows.value("select tailrace.audit_requeued_v1()") == {"restored": 0, "skipped": 0}
+    assert rows.value("select tailrace.audit_requeued_v1()") == {"restored": 0, "skipped": 0, "next": None}
     assert rows.tally()["withdrawn"] == 1
+
+
+def test_the_audit_looks_at_a_batch_in_a_call(rows: Rows, database: RigDatabase) -> None:
+    """A requeue of millions that wait was looked at in one statement; a run whose time is up goes on with the next."""
+    for queue in "ab":
+        for _ in range(5):
+            ident = rows.job(queue=queue)
+            rows.fail(ident, rows.claim(ident), "permanent")
+            rows.requeue(ident)
+        rows.conn.execute("insert into tailrace.queue (name) values (%s) on conflict do nothing", [queue])
+    rows.conn.execute("delete from tailrace.job where id % 2 = 0")
+    after, restored, calls = None, 0, 0
+    while calls == 0 or after is not None:
+        report = rows.value("select tailrace.audit_requeued_v1(2, after => %s)", [after and Jsonb(after)])
+        after, restored, calls = report["next"], restored + report["restored"], calls + 1
+    assert (restored, calls) == (5, 6), "five full batches, and the look that finds no more"
+    rows.conn.execute("delete from tailrace.job")
+    sweep = Sweep(SweepConfig(audit_rows=2, budget_seconds=1e-9))
+    place = ProducerSettings.load({"database_url": database.dsn}).database()
+    runs = [run_once(place, [sweep])[0].counts for _ in range(4)]
+    assert [run.get("restored", 0) for run in runs] == [2, 2, 1, 0]
 
 
 @pytest.mark.parametrize("key", ["k", None])

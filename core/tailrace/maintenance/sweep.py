@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tailrace.db import Jsonb
 from tailrace.maintenance.configured import ConfiguredRoutine, RoutineConfig
 from tailrace.maintenance.routine import Tick
 from tailrace.names.events import Event
@@ -22,7 +23,6 @@ log: Final = logging.getLogger("tailrace.maintenance.sweep")
 _BEFORE_ALL: Final = -(2**63)
 _LOCKED_PATIENCE_SECONDS: Final = 0.05
 _LOCKED_TRIES: Final = 100
-_AUDIT_BATCH: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,9 @@ class SweepConfig(RoutineConfig):
     round_seconds: float = 3600.0
     """Time in which the walk should have seen the whole table; each run does its share."""
 
+    audit_rows: int = 2000
+    """Requeued dead letters looked at in one transaction, at the end of each round."""
+
     budget_seconds: float = 5.0
     """Time for one run, while it finds something or its share is not done."""
 
@@ -55,6 +58,10 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
     """Walks the job table, slice by slice."""
 
     config_type = SweepConfig
+
+    def __init__(self, config: SweepConfig | None = None) -> None:
+        super().__init__(config)
+        self._places: dict[str | None, Any] = {}  # by queue: where an audit goes on whose time was up
 
     def run(self, tick: Tick) -> None:
         """Walk this run's share, or the whole table when the run is full.
@@ -65,6 +72,8 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
         Raises:
             TailraceError: The database refused a slice.
         """
+        if tick.queue in self._places and not self._audit(tick):
+            return
         seen = locked = 0
         after = _BEFORE_ALL if tick.full else None
         most = self.config.move_rows
@@ -111,12 +120,14 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
                 extra={"event": Event.ORPHANS_FOUND, "jobs": report["orphaned"]},
             )
 
-    def _audit(self, tick: Tick) -> None:
+    def _audit(self, tick: Tick) -> bool:
+        """Look at the requeued dead letters; returns whether all were seen. The next run goes on where the time was up."""
+        place = self._places.pop(tick.queue, None)
         for _ in tick.batches(self.config.budget_seconds):
-            report = tick.call("audit", batch=_AUDIT_BATCH)
+            report = tick.call("audit", batch=self.config.audit_rows, after=place and Jsonb(place))
             if report is None:  # another runner is in the same place
                 tick.locked = False
-                return
+                return False
             tick.count(restored=report["restored"], skipped=report["skipped"])
             if report["restored"]:
                 log.error(
@@ -124,5 +135,8 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
                     report["restored"],
                     extra={"event": Event.ORPHANS_FOUND, "dead_letters": report["restored"]},
                 )
-            if report["restored"] < _AUDIT_BATCH:
-                return
+            place = report["next"]
+            if place is None:
+                return True
+        self._places[tick.queue] = place
+        return False

@@ -348,26 +348,46 @@ begin
   return v;
 end $$;
 
--- The audit of the dead letters: one in state requeued whose job is not there is dead again. At most `batch` in a call.
--- Returns {"restored": n, "skipped": n}.
-create function tailrace.audit_requeued_v1(batch int default 1000, queue text default null) returns jsonb
+-- The audit of the dead letters: one in state requeued whose job is not there is dead again. One call looks at `batch` of them, behind
+-- the place `after` that the call before returned; null begins. Letters that are requeued meanwhile stand where they stood as dead ones.
+-- Returns {"restored": n, "skipped": n, "next": the place for the next call, null when all were seen}.
+create function tailrace.audit_requeued_v1(batch int default 2000, queue text default null, after jsonb default null) returns jsonb
 language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_custom_plan
+set search_path = pg_catalog, pg_temp set timezone = 'UTC'
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
+set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare
-  v_found    bigint[];
+  v_queue    text;
+  v_place    record;
+  v_seen     int := 0;
+  v_next     jsonb;
+  v_found    bigint[] := '{}';
   v_held     bigint[];
   v_restored bigint[];
 begin
   if not tailrace.begin_routine_v1('sweep') then
     return '{"locked": true}';
   end if;
-  v_found := array(select d.job_id from tailrace.queue q
-                   cross join lateral (select o.job_id from tailrace.dead_letter o where o.queue = q.name and o.queue <> '' and o.state = 'requeued' offset 0) d
-                   where (audit_requeued_v1.queue is null or q.name = audit_requeued_v1.queue)
-                     and not exists (select from tailrace.job j where j.id = d.job_id offset 0) limit batch);
+  for v_queue in select q.name from tailrace.queue q
+                 where (audit_requeued_v1.queue is null or q.name = audit_requeued_v1.queue) and q.name >= coalesce(after ->> 'queue', '')
+                 order by q.name loop
+    select count(*)::int as n, max(p.failed_at) as failed_at, (array_agg(p.job_id order by p.failed_at desc, p.job_id desc))[1] as job_id,
+           coalesce(array_agg(p.job_id) filter (where not exists (select from tailrace.job j where j.id = p.job_id offset 0)), '{}') as found
+      into v_place
+      from (select o.job_id, o.failed_at from tailrace.dead_letter o
+            where o.queue = v_queue and o.queue <> '' and o.state = 'requeued'
+              and (o.failed_at, o.job_id) > (case when v_queue = after ->> 'queue' then (after ->> 'failed_at')::timestamptz else '-infinity' end,
+                                             case when v_queue = after ->> 'queue' then (after ->> 'job_id')::bigint else 0 end)
+            order by o.failed_at, o.job_id limit batch - v_seen) p;
+    v_seen := v_seen + v_place.n;
+    v_found := v_found || v_place.found;
+    if v_seen >= batch then
+      v_next := jsonb_build_object('queue', v_queue, 'failed_at', v_place.failed_at, 'job_id', v_place.job_id);
+      exit;
+    end if;
+  end loop;
   v_held := array(select d.job_id from tailrace.dead_letter d where cardinality(v_found) > 0 and d.job_id = any (v_found) order by d.job_id for update skip locked);
   with r as (
     update tailrace.dead_letter d
@@ -380,7 +400,7 @@ begin
       returning d.job_id, d.queue, d.task),
   t as (insert into tailrace.tally (queue, task, what, n) select r.queue, r.task, 'withdrawn', count(*) from r group by 1, 2)
   select coalesce(array_agg(r.job_id), '{}') into v_restored from r;
-  return jsonb_build_object('restored', cardinality(v_restored), 'skipped', cardinality(v_found) - cardinality(v_held));
+  return jsonb_build_object('restored', cardinality(v_restored), 'skipped', cardinality(v_found) - cardinality(v_held), 'next', v_next);
 end $$;
 
 -- Rest as long as the caller has worked since `since`, if that was 2 ms at least; returns since when it works again. A routine that

@@ -14,10 +14,10 @@ select tailrace.reap_v1(%(interval_seconds)s::real, %(batch)s::int, %(after)s::b
 select tailrace.walk_v1(%(after)s::bigint, %(slice)s::int, %(most)s::int, %(queue)s::text)
 
 -- name: audit
--- purpose: requeued dead letters without a live job are dead again
+-- purpose: requeued dead letters without a live job are dead again; one batch, behind the place that the one before returned
 -- locks: dead letter (SKIP LOCKED); advisory lock of the sweep
 -- index: dead_letter_all, the primary key of job
-select tailrace.audit_requeued_v1(%(batch)s::int, %(queue)s::text)
+select tailrace.audit_requeued_v1(%(batch)s::int, %(queue)s::text, %(after)s::jsonb)
 
 -- name: retain
 -- purpose: one batch of the retention, see the function
