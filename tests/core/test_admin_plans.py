@@ -22,8 +22,8 @@ from generate_series(1, %s) g
 
 PAGES = (
     (DeadLetterFilter(queue="q3"), 250),
-    (DeadLetterFilter(), 1500),
-    (DeadLetterFilter(state="all"), 1500),
+    (DeadLetterFilter(), 250),
+    (DeadLetterFilter(state="all"), 400),
     (DeadLetterFilter(task="t"), 250),
     (DeadLetterFilter(tenant="nobody"), 50),
     (DeadLetterFilter(key="k"), 50),
@@ -35,7 +35,7 @@ PAGES = (
 )
 """Filters, and the most blocks that a page of them may read, however many rows there are."""
 OVER_DEAD_ENTRIES = (
-    (DeadLetterFilter(), 400),
+    (DeadLetterFilter(), 250),
     (DeadLetterFilter(queue="q3"), 250),
     (DeadLetterFilter(reason="permanent"), 300),
     (DeadLetterFilter(error_type="unknown"), 300),
@@ -52,6 +52,15 @@ def test_a_page_of_dead_letters_reads_few_blocks(database: RigDatabase, conn: Co
         conn.execute("vacuum analyze tailrace.dead_letter")
     for which, most in PAGES:
         _page_reads(database, conn, which, most)
+
+
+def test_a_page_costs_the_same_with_many_queues_and_errors(database: RigDatabase, conn: Connection) -> None:
+    """With a thousand queues a page was merged from a thousand places: 197 ms, and 3.8 s with a text to look for."""
+    conn.execute("alter table tailrace.dead_letter set (autovacuum_enabled = off)")
+    conn.execute(FILL.replace("g %% 10", "g %% 1000").replace("'unknown'", "'error ' || g %% 300"), [ROWS])
+    conn.execute("vacuum analyze tailrace.dead_letter")
+    for which, most in (*PAGES, (DeadLetterFilter(state="resolved"), 50)):
+        _page_reads(database, conn, which, 9000 if which.reason == "permanent" else most)
 
 
 def test_a_page_reads_few_blocks_after_a_change_of_most(database: RigDatabase, conn: Connection) -> None:

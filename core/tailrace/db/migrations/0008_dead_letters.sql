@@ -36,13 +36,15 @@ lock table tailrace.dead_letter in share row exclusive mode;
 select tailrace.merge_duplicates_v1();
 create unique index dead_letter_key on tailrace.dead_letter (tenant, queue, task, key) where key is not null and state = 'dead';
 
--- The ways to walk in the order of failed_at: one for each filter that can be rare. (queue, state, …) stands in 0001. Those that
--- know only the dead leave a requeue two indexes to write instead of eight. Their predicates are written so that only the walk
--- uses them: a plan that was made while the tables were empty could else look for a key by the task alone.
+-- The ways to walk in the order of failed_at: one for each filter that can be rare, and one for none, since a page merged by queue
+-- would be looked for in as many places as there are queues. (queue, state, …) stands in 0001. Those that know only the dead leave a
+-- requeue three indexes to write instead of eight. Their predicates are written so that only the walk uses them: a plan that was made
+-- while the tables were empty could else look for a key by the task alone.
 create index dead_letter_task on tailrace.dead_letter (task, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_cause on tailrace.dead_letter (reason, error_type, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_id) where state || '' = 'dead' and tenant <> '';
+create index dead_letter_state on tailrace.dead_letter (state, failed_at, job_id) where state || '' <> '';
 create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where coalesce(key, '') <> '';
 
 -- ---- counts -------------------------------------------------------------------------------------------------------------
@@ -268,9 +270,9 @@ $$;
 --   after_time, after_id: begin behind this one
 --   n:                    the most to return
 --   examine:              rows to look at, at most, n at least; what is rare is found in several calls
--- Goes along the index of the rarest field, in one lane for each of its values and states, and merges the lanes. Returns at
--- least one row, whose job_id is null when nothing was found. until_time and until_id: it came so far and no farther, go on
--- from there; null when everything was looked at.
+-- Goes along the index of the rarest field, in one lane for each of its values and states, and merges the lanes. Of each of many
+-- lanes it reads few rows, 8 at least, and may then return no more than those. Returns at least one row, whose job_id is null when
+-- nothing was found. until_time and until_id: it came so far and no farther, go on from there; null when all was looked at.
 create function tailrace.find_dead_letters_v1(
   filter jsonb, forward boolean, n int, after_time timestamptz default null, after_id bigint default null, examine int default 2000)
 returns table (job_id bigint, failed_at timestamptz, until_time timestamptz, until_id bigint)
@@ -295,19 +297,18 @@ begin
                  when v_dead and f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
                  when v_dead and f ?| '{reason,error_type}' then '{reason,error_type}' end;
   if v_lane is null then
-    v_lanes := format('select q.queue as a, null::text as b from %s.dead_letter_queues_v1() q', v_schema);
-    v_where := 'd.queue = l.a and d.queue <> ''''';
-  elsif v_lane = '{reason,error_type}' then   -- from the last of each, see dead_letter_queues_v1
-    v_lanes := format($q$(with recursive c(a, b) as (
-      (select d.reason, d.error_type from %2$s.dead_letter d where d.state || '' = 'dead' %1$s
-       order by d.reason desc, d.error_type desc limit 1)
-      union all
-      select o.reason, o.error_type from c cross join lateral (
-        select d.reason, d.error_type from %2$s.dead_letter d
-        where d.state || '' = 'dead' and %3$s %1$s order by d.reason desc, d.error_type desc limit 1) o)
-      select c.a, c.b from c where $1 ->> 'error_type' is null or c.b = $1 ->> 'error_type')$q$,
-      case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema,
-      case when f ? 'reason' then 'd.error_type < c.b' else '(d.reason, d.error_type) < (c.a, c.b)' end);
+    v_where := 'd.state || '''' <> ''''';
+  elsif v_lane = '{reason,error_type}' then
+    -- What was not asked for is looked up, from the last one of each: see dead_letter_queues_v1.
+    v_lanes := case when f ? 'reason' and f ? 'error_type' then $q$select $1 ->> 'reason' as a, $1 ->> 'error_type' as b$q$
+      else format($q$(with recursive c(o) as (
+        (select d.%1$I from %3$s.dead_letter d where d.state || '' = 'dead' %2$s order by d.%1$I desc limit 1)
+        union all
+        select (select d.%1$I from %3$s.dead_letter d where d.state || '' = 'dead' and d.%1$I < c.o %2$s order by d.%1$I desc limit 1)
+          from c where c.o is not null)
+        select coalesce($1 ->> 'reason', c.o) as a, coalesce($1 ->> 'error_type', c.o) as b from c where c.o is not null)$q$,
+        case when f ? 'reason' then 'error_type' else 'reason' end, case when f ? 'reason' then 'and d.reason = ($1 ->> ''reason'')' end, v_schema)
+    end;
     v_where := 'd.reason = l.a and d.error_type = l.b';
   else
     v_where := format('d.%1$I = ($1 ->> %1$L)', v_lane[1]) || case v_lane[1] when 'tenant' then ' and d.tenant <> ''''' when 'queue' then ' and d.queue <> ''''' when 'key' then ' and coalesce(d.key, '''') <> ''''' else '' end;
@@ -322,7 +323,7 @@ begin
   return query execute format($q$
     with lane as materialized (
       select row_number() over () as lane, l.a, l.b, s.state from (%1$s) l cross join unnest($2::text[]) s(state)),
-    size as (select least($7, greatest(64, 3 * $7 / (2 * greatest(count(*), 1)))) as hits, count(*) as lanes from lane),
+    size as (select least($7, greatest(8, least(64, 3200 / greatest(count(*), 1)), 3 * $7 / (2 * greatest(count(*), 1)))) as hits, count(*) as lanes from lane),
     bound as (select z.hits, %5$s as n from size z),
     walked as materialized (
       select l.lane, w.job_id, w.failed_at, w.place
