@@ -36,15 +36,15 @@ lock table tailrace.dead_letter in share row exclusive mode;
 select tailrace.merge_duplicates_v1();
 create unique index dead_letter_key on tailrace.dead_letter (tenant, queue, task, key) where key is not null and state = 'dead';
 
--- The ways to walk in the order of failed_at: one for each filter that can be rare, and one for none, since a page merged by queue
--- would be looked for in as many places as there are queues. (queue, state, …) stands in 0001. Those that know only the dead leave a
--- requeue three indexes to write instead of eight. Their predicates are written so that only the walk uses them: a plan that was made
--- while the tables were empty could else look for a key by the task alone.
+-- The ways to walk in the order of failed_at: one for each filter that can be rare, and one for none, since a page merged by queue is
+-- looked for in as many places as there are queues. (queue, state, …) stands in 0001. None but that and the one by key knows what is
+-- requeued: a requeue has two indexes to write instead of nine. Their predicates are written so that only the walk uses them: a plan
+-- that was made while the tables were empty could else look for a key by the task alone.
 create index dead_letter_task on tailrace.dead_letter (task, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_cause on tailrace.dead_letter (reason, error_type, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_fingerprint on tailrace.dead_letter (fingerprint, failed_at, job_id) where state || '' = 'dead';
 create index dead_letter_tenant on tailrace.dead_letter (tenant, failed_at, job_id) where state || '' = 'dead' and tenant <> '';
-create index dead_letter_state on tailrace.dead_letter (state, failed_at, job_id) where state || '' <> '';
+create index dead_letter_state on tailrace.dead_letter (state, failed_at, job_id) where state || '' <> 'requeued';
 create index dead_letter_holder on tailrace.dead_letter (key, state, failed_at, job_id) where coalesce(key, '') <> '';
 
 -- ---- counts -------------------------------------------------------------------------------------------------------------
@@ -296,8 +296,11 @@ begin
                  when v_dead and f ? 'fingerprint' then '{fingerprint}' when v_dead and f ->> 'tenant' <> '' then '{tenant}'
                  when v_dead and f ? 'task' then '{task}' when f ? 'queue' then '{queue}'
                  when v_dead and f ?| '{reason,error_type}' then '{reason,error_type}' end;
-  if v_lane is null then
-    v_where := 'd.state || '''' <> ''''';
+  if v_lane is null and f ->> 'state' in ('requeued', 'all') then
+    v_lanes := format('select q.queue as a, null::text as b from %s.dead_letter_queues_v1() q', v_schema);
+    v_where := 'd.queue = l.a and d.queue <> ''''';
+  elsif v_lane is null then
+    v_where := 'd.state || '''' <> ''requeued''';
   elsif v_lane = '{reason,error_type}' then
     -- What was not asked for is looked up, from the last one of each: see dead_letter_queues_v1.
     v_lanes := case when f ? 'reason' and f ? 'error_type' then $q$select $1 ->> 'reason' as a, $1 ->> 'error_type' as b$q$
