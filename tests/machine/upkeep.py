@@ -157,7 +157,7 @@ class Upkeep:
 
     def _keep_house(self) -> None:
         note("upkeep: audits, counts and tidies")
-        report = self.arena.ask("maintenance.audit", {"batch": 100, "queue": None})
+        report = self.arena.ask("maintenance.audit", {"batch": 100, "queue": None, "after": None})
         must(report["restored"] == 0, f"the audit found requeued dead letters without a job: {report}")
         self.arena.ask("maintenance.statistics", {"fold": 1000, "queue": None, "readings": True})
         self.arena.ask("maintenance.housekeeping", {"queue": None})
