@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.db import Blocks
 from tests.house.tree import ROOT, python_files, shown, sql_files, syntax
 
 _STATEMENT = re.compile(
@@ -16,6 +17,7 @@ _STATEMENT = re.compile(
     r"(?:create|alter|drop)\s+(?:table|index|schema|function|view|role|type|or\s+replace)\b)",
     re.IGNORECASE,
 )
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 _BLOCK = re.compile(r"^-- name: *(\S+)", re.MULTILINE)
 
 
@@ -57,3 +59,18 @@ def _is_allowed(path: Path, text: str) -> bool:
     """
     composed = "{}" in text and path.is_relative_to(ROOT / "core" / "tailrace" / "db")
     return composed or text == "select 1" or text.rstrip().endswith((".", ":", "?"))
+
+
+def test_the_state_machine_gives_each_statement_its_parameters() -> None:
+    """A block got a parameter twice and the state machine did not; its test runs for minutes before it comes there."""
+    blocks, checked = Blocks("tailrace"), 0
+    for path in python_files("tests"):
+        for node in ast.walk(syntax(path)) if path.parent.name == "machine" else ():
+            match node:
+                case ast.Call(func=ast.Attribute(attr="ask"), args=[ast.Constant(value=str(name)), ast.Dict(keys=keys)]) if (
+                    name in blocks
+                ):
+                    given = {key.value for key in keys if isinstance(key, ast.Constant)}
+                    assert given == set(_PARAMETER.findall(blocks[name])), f"{shown(path)}:{node.lineno}: {name}"
+                    checked += 1
+    assert checked > 5
