@@ -197,9 +197,9 @@ def test_what_is_left_to_fold_counts_no_jobs_again(rows: Rows, database: RigData
 @pytest.mark.parametrize(
     "work",
     [
-        pytest.param(FILL.replace("%s", "50_000"), id="jobs"),
+        pytest.param(FILL.replace("%s", "50000"), id="jobs"),
         pytest.param(
-            "insert into tailrace.tally (queue, task, what, n) select 'q', 't', 'dead', 1 from generate_series(1, 20_000)",
+            "insert into tailrace.tally (queue, task, what, n) select 'q', 't', 'dead', 1 from generate_series(1, 20000)",
             id="counts",
         ),
     ],
