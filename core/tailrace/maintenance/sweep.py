@@ -122,7 +122,7 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
 
     def _audit(self, tick: Tick) -> bool:
         """Look at the requeued dead letters; returns whether all were seen. The next run goes on where the time was up."""
-        place = self._places.pop(tick.queue, None)
+        place = self._places.get(tick.queue)
         for _ in tick.batches(self.config.budget_seconds):
             report = tick.call("audit", batch=self.config.audit_rows, after=place and Jsonb(place))
             if report is None:  # another runner is in the same place
@@ -135,8 +135,8 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
                     report["restored"],
                     extra={"event": Event.ORPHANS_FOUND, "dead_letters": report["restored"]},
                 )
-            place = report["next"]
+            place = self._places[tick.queue] = report["next"]
             if place is None:
+                del self._places[tick.queue]
                 return True
-        self._places[tick.queue] = place
         return False
