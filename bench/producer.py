@@ -6,6 +6,7 @@ Modes: ``single`` (one by one over some lanes), ``bulk``, ``paced`` (one each 20
 """
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -127,6 +128,7 @@ async def main(side: str, mode: str, arguments: dict[str, Any]) -> None:
     """Connect, run one mode, close."""
     producer = make_producer(side)
     await producer.connect(os.environ["BENCH_DSN"], int(arguments.get("lanes", 1)) + 1)
+    gc.freeze()  # a full collection between two stamps would be part of what they measure
     await MODES[mode](producer, **arguments)
     await producer.close()
 

@@ -96,9 +96,17 @@ class Lab:
         """Create an empty database of a side, dropping the last one of this case; returns its name."""
         if side.client not in self._templates:
             self._templates[side.client] = make_template(self.server, side.client)
-        name = f"bench_{side.client}_{case}"
+        name = self._name(side, case)
         self.server.recreate(name, template=self._templates[side.client])
         return name
+
+    def discard(self, side: Side, *, case: str = "plain") -> None:
+        """Drop a side's database, so that no vacuum of it comes into the next stretch."""
+        self.server.drop(self._name(side, case))
+
+    @staticmethod
+    def _name(side: Side, case: str) -> str:
+        return f"bench_{side.client}_{case}"
 
     def settle(self, database: str, *, vacuum: bool = True) -> None:
         """Bring statistics up to date (and vacuum), and write dirty pages, so that no run pays for the one before."""

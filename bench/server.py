@@ -74,6 +74,11 @@ class Server:
     def recreate(self, database: str, *, template: str = "template1") -> None:
         """Drop `database` if it is there and create it from `template`."""
         name, source = sql.Identifier(database), sql.Identifier(template)
+        self.drop(database)
         with self.connect("postgres") as connection:
-            connection.execute(sql.SQL("drop database if exists {} with (force)").format(name))
             connection.execute(sql.SQL("create database {} template {}").format(name, source))
+
+    def drop(self, database: str) -> None:
+        """Drop `database` if it is there, whoever uses it."""
+        with self.connect("postgres") as connection:
+            connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))

@@ -4,6 +4,7 @@ Run by the benchmark as ``python -m bench.ceil.worker``; speaks `bench.protocol`
 """
 
 import asyncio
+import gc
 import os
 import time
 from collections import deque
@@ -158,6 +159,7 @@ async def noop(payload: dict[str, Any]) -> None:
 async def main() -> None:
     """Wait for GO, then work until killed."""
     reporter = asyncio.create_task(protocol.report())
+    gc.freeze()  # as our worker does
     await asyncio.to_thread(protocol.gate)
     await Worker(os.environ["BENCH_DSN"], {"noop": noop}).run()
     reporter.cancel()

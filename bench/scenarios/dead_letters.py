@@ -1,7 +1,8 @@
 """dead_letters: lists, counts and requeues beside five million dead letters.
 
 A page is asked for as the library does, on an open connection, each filter many times at different places. The requeue is
-one call of the library, while an idle worker's pickup of other jobs is measured beside it.
+one call of the library, while an idle worker's pickup of other jobs is measured beside it; its rate is taken to a drain by
+the reference in the same round.
 """
 
 import threading
@@ -16,9 +17,9 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
-from bench.report import Outcome, Table, median, quantile
+from bench.report import Outcome, Table, median, quantile, ratio
 from bench.runs import Lab, Pickups, RunError
-from bench.scenarios import Options, pickup
+from bench.scenarios import Options, drain, pickup
 from bench.sides import CONTROL, ours
 from tailrace.admin import AdminUsing
 from tailrace.db import Database
@@ -148,11 +149,12 @@ def run(lab: Lab, options: Options) -> Outcome:
     outcome = Outcome()
     database = filled(lab, options.number(ROWS, QUICK_ROWS))
     looks(lab, database, options, outcome)
-    rates, before, meanwhile = zip(*(requeue(lab, database, options) for _ in range(options.rounds)), strict=True)
+    rounds = [(drain.reference(lab, options), *requeue(lab, database, options)) for _ in range(options.rounds)]
+    ceils, rates, before, meanwhile = zip(*rounds, strict=True)
     alone, beside = (Pickups(ms=tuple(ms for one in found for ms in one.ms)) for found in (before, meanwhile))
     table = Table(title="Pickup beside a requeue of many", headings=pickup.HEADINGS)
     table.rows += [pickup.row("idle", [alone]), pickup.row("requeue", [beside])]
     outcome.tables.append(table)
-    outcome.figures["dead_requeue_per_s"] = median(rates)
-    outcome.ratios["dead_requeue_pickup_p99"] = beside.p99 / alone.p99
+    outcome.figures |= {"dead_requeue_per_s": median(rates), "ceil_1_per_s": median(ceils)}
+    outcome.ratios |= {"dead_requeue_to_ceil": ratio(rates, ceils), "dead_requeue_pickup_p99": beside.p99 / alone.p99}
     return outcome

@@ -18,6 +18,13 @@ def once(lab: Lab, side: Side, *, jobs: int, workers: int = 1) -> Drained:
     return lab.drain(side, database, jobs=jobs, floor=floor, workers=workers)
 
 
+def reference(lab: Lab, options: Options) -> float:
+    """Return the rate of the reference's drain: what the rates of other work are taken to, so that machines compare."""
+    rate = once(lab, ceil(), jobs=options.scaled(JOBS, QUICK_JOBS)).rate
+    lab.discard(ceil())
+    return rate
+
+
 def row(label: str, workers: int, runs: list[Drained]) -> tuple[object, ...]:
     """Return the line of a table for some runs of one kind, under `HEADINGS`."""
     rates = [run.rate for run in runs]

@@ -1,7 +1,7 @@
 """maintenance_scale: how fast the sweep moves exhausted jobs, what its look at a backlog costs, and whether claims notice.
 
 Three measures: `maintain sweep --full` over exhausted rows; the minute's slice of the audit over ready rows; pickups by a
-worker while a full sweep is at work.
+worker while a full sweep is at work. The sweep's rate is taken to a drain by the reference in the same round.
 """
 
 import threading
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from bench.report import Outcome, Table, median, ratio
 from bench.runs import Lab, Pickups, RunError
-from bench.scenarios import Options, pickup
+from bench.scenarios import Options, drain, pickup
 from bench.sides import CONTROL, ours
 from tailrace.db import Database
 from tailrace.maintenance import RoutineResult, Sweep, run_once
@@ -84,8 +84,9 @@ def run(lab: Lab, options: Options) -> Outcome:
     """Measure all three in each round; `--jobs` is the number of rows of each."""
     exhausted = options.number(EXHAUSTED, QUICK_EXHAUSTED)
     ready = options.number(READY, QUICK_READY)
-    rates, slices, claims = [], [], []
+    ceils, rates, slices, claims = [], [], [], []
     for _ in range(options.rounds):
+        ceils.append(drain.reference(lab, options))
         rates.append(moved(lab, exhausted))
         slices.append(looked(lab, ready))
         claims.append(picked_up(lab, exhausted, options.scaled(PICKUPS, QUICK_PICKUPS)))
@@ -99,5 +100,9 @@ def run(lab: Lab, options: Options) -> Outcome:
         "pickup_p99_while_sweeping_ms": median(during.p99 for _, during in claims),
     }
     table.rows += [(name, ready if name.startswith("audit") else exhausted, value) for name, value in figures.items()]
-    ratios = {"sweep_pickup_p99": ratio([d.p99 for _, d in claims], [b.p99 for b, _ in claims])}
+    figures["ceil_1_per_s"] = median(ceils)
+    ratios = {
+        "sweep_to_ceil": ratio(rates, ceils),
+        "sweep_pickup_p99": ratio([d.p99 for _, d in claims], [b.p99 for b, _ in claims]),
+    }
     return Outcome(ratios=ratios, figures=figures, tables=[table])

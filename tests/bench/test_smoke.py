@@ -38,7 +38,8 @@ def test_a_quick_drain_runs_both_sides_and_prints_its_ratios_last() -> None:
 @pytest.mark.timeout(240)
 def test_quick_dead_letters_look_and_requeue() -> None:
     result = run_bench("dead_letters", "--quick")
-    assert set(result["figures"]) == {"dead_page_worst_ms", "dead_stats_ms", "dead_requeue_per_s"}
+    assert set(result["figures"]) == {"dead_page_worst_ms", "dead_stats_ms", "dead_requeue_per_s", "ceil_1_per_s"}
+    assert set(result["ratios"]) == {"dead_requeue_to_ceil", "dead_requeue_pickup_p99"}
     assert all(value > 0 for value in (*result["figures"].values(), *result["ratios"].values()))
 
 

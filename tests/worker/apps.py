@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import os
 import threading
@@ -75,6 +76,13 @@ def nap_in_thread(ctx: JobContext[Ledger], seconds: float) -> None:
     ctx.resources.write(ctx, "began")
     time.sleep(seconds)
     ctx.resources.write(ctx, "ended")
+
+
+@app.task
+async def look_at_garbage(ctx: JobContext[Ledger]) -> None:
+    """Leave what a full collection would look at: whether the resources are among it, and what share it is of all."""
+    found = gc.get_objects()
+    ctx.resources.write(ctx, f"{any(one is ctx.resources for one in found)} {len(found) / (len(found) + gc.get_freeze_count())}")
 
 
 # ---- jobs that fail --------------------------------------------------------------------------------------------------

@@ -184,3 +184,14 @@ def test_a_row_below_the_floors_is_found_by_the_rescan(worker_process: StartWork
     board.fill("noop", 5000, ago=1800)
     board.wait_gone()
     assert len(board.lines()) == 2
+
+
+def test_a_full_collection_of_garbage_does_not_look_at_the_program(worker_process: StartWorker, board: Board) -> None:
+    """No job starts meanwhile: 50 ms for what is loaded and opened at the start, and that is no garbage."""
+    worker_process(APP).wait_ready()
+    job = board.enqueue("look_at_garbage")
+    (note,) = eventually(lambda: board.notes(job), what="the look")
+    assert note
+    resources, share = note.split()
+    assert resources == "False"
+    assert float(share) < 0.2

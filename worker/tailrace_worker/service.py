@@ -6,6 +6,7 @@ connect → heartbeat → resources → queues → ready → (signal, or empty) 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -143,6 +144,7 @@ class Service:
         parts.heartbeat.begin()
         self.watch.start()
         async with resources_of(self.app) as resources:
+            gc.freeze()  # what is loaded by now stays: a full collection looked at all of it, 20 to 50 ms without a job's start
             await parts.start(resources, on_fatal=self._fatal)
             upkeep = Upkeep(self.settings, parts, self.state)
             upkeep.start()

@@ -53,7 +53,7 @@ class AutoRequeue(ConfiguredRoutine[AutoRequeueConfig]):
         Raises:
             TailraceError: The database refused a batch.
         """
-        for _ in tick.batches(self.config.budget_seconds):
+        for _ in tick.batches(self.config.budget_seconds, gently=True):
             report = tick.call("auto_requeue", batch=self.config.batch_rows)
             if report is None:
                 return

@@ -53,7 +53,7 @@ class Retention(ConfiguredRoutine[RetentionConfig]):
             tick.count(**(tick.call("history") or {}))
 
     def _letters(self, tick: Tick) -> None:
-        for _ in tick.batches(self.config.budget_seconds):
+        for _ in tick.batches(self.config.budget_seconds, gently=True):
             report = tick.call("retain", batch=self.config.batch_rows)
             if report is None:
                 return
