@@ -9,8 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from tailrace.db import Database
-from tailrace.maintenance import AutoRequeue, run_once
+from tailrace.maintenance import AutoRequeue, AutoRequeueConfig, run_once
 from tests.engine.aged_letters import counted, letter, settings
+from tests.engine.gentle_runs import ran
 from tests.engine.rows import Rows
 from tests.rig.servers import RigDatabase
 
@@ -188,6 +189,16 @@ def test_a_dry_run_tells_and_changes_nothing(rows: Rows, database: RigDatabase) 
     assert (rows.count("job"), rows.count("maintenance_place")) == (1, 0)
     (real,) = run_once(Database(url=SecretStr(database.dsn)), [AutoRequeue()])
     assert {k: n for k, n in real.counts.items() if k != "seen"} == {"requeued": 1, "conflict": 1}
+
+
+@pytest.mark.usefixtures("rule")
+def test_it_rests_between_batches_and_goes_on_soon(rows: Rows, database: RigDatabase) -> None:
+    for _ in range(5):
+        letter(rows, age=7200)
+    tick, rests = ran(database, AutoRequeue(AutoRequeueConfig(batch_rows=2, budget_seconds=6)))
+    assert (tick.counts["requeued"], rests, tick.again) == (4, [3.0, 3.0], 10.0)
+    tick, rests = ran(database, AutoRequeue(AutoRequeueConfig(batch_rows=2, budget_seconds=6)))
+    assert (tick.counts["requeued"], rests, tick.again) == (1, [], None)
 
 
 @pytest.mark.usefixtures("rule")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ from pydantic import SecretStr
 
 from tailrace.db import Database
 from tailrace.maintenance import Retention, RetentionConfig, run_once
-from tailrace.maintenance.once import run_routine
-from tailrace.maintenance.routine import NoCounters, Tick
-from tailrace.maintenance.session import connect
 from tests.engine.aged_letters import DAY, counted, letter, settings
+from tests.engine.gentle_runs import ran
 from tests.engine.rows import Rows
 from tests.rig.servers import RigDatabase
 
@@ -70,40 +67,19 @@ def test_the_oldest_go_first_in_batches(rows: Rows) -> None:
     assert retain(rows) == {"rows": [], "more": False}
 
 
-class Rests(threading.Event):
-    """A stop that notes the rests instead of taking them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.noted: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.noted.append(timeout or 0.0)
-        return self.is_set()
-
-
-def ran(database: RigDatabase, *, seconds: float, full: bool = False) -> tuple[Tick, list[float]]:
-    """Run the retention in batches of two, by a clock that goes on by a second each time it is read."""
-    place, stop = Database(url=SecretStr(database.dsn)), Rests()
-    with connect(place) as conn:
-        tick = Tick(conn=conn, database=place, counters=NoCounters(), stop=stop, full=full, clock=count().__next__)
-        run_routine(Retention(RetentionConfig(batch_rows=2, budget_seconds=seconds)), tick)
-    return tick, stop.noted
-
-
 @pytest.mark.parametrize(("full", "rests"), [(False, [3.0, 3.0]), (True, [])])
 def test_it_rests_between_batches(rows: Rows, database: RigDatabase, full: bool, rests: list[float]) -> None:
     """Deleting for seconds without a rest, it made pickups beside a requeue of many wait twice as long."""
     for _ in range(5):
         letter(rows, age=91 * DAY)
-    tick, noted = ran(database, seconds=100, full=full)
+    tick, noted = ran(database, Retention(RetentionConfig(batch_rows=2, budget_seconds=100)), full=full)
     assert (tick.counts["dead"], noted, tick.again) == (5, rests, None)
 
 
 def test_it_goes_on_soon_when_its_time_is_up(rows: Rows, database: RigDatabase) -> None:
     for _ in range(5):
         letter(rows, age=91 * DAY)
-    tick, _ = ran(database, seconds=3)
+    tick, _ = ran(database, Retention(RetentionConfig(batch_rows=2, budget_seconds=3)))
     assert (tick.counts["dead"], tick.again) == (2, 10.0)
 
 
