@@ -82,7 +82,8 @@ class Pages(Generic[T]):
             shown: How many were printed.
         """
         if self.after is not None:
-            invocation.say(f"the first {shown} are shown; add --all for all, or --after {self.after} for the next")
+            first = "first is" if shown == 1 else f"first {shown} are"
+            invocation.say(f"only the {first} shown; add --all for all, or --after {self.after} for the next")
 
 
 def change_each(

@@ -56,6 +56,7 @@ def test_pages_over_queues_with_equal_times(cli: Cli, rows: Rows) -> None:
         seen += page.out.split()
         cursor = ["--after", page.err.split("--after ")[1].split()[0]] if page.err else []
     assert seen == [str(ident) for ident in sorted(ids, reverse=True)]
+    assert "only the first is shown" in cli("dlq", "list", "--limit", "1", "-o", "name").err
     assert cli("dlq", "list", "--limit", "1", "--all", "-o", "name").out.split() == seen
     assert "limit:" in cli("dlq", "list", "--limit", "501", status=2).err
 

@@ -115,6 +115,37 @@ def test_one_record_in_each_form(form: str) -> None:
     assert ("none" in text) == (form in ("json", "jsonl", "csv", "wide"))
 
 
+def sheet(**fields: object) -> str:
+    """Return the sheet of one record."""
+    out = io.StringIO()
+    emit_one(fields, form="table", key="id", out=out)
+    return out.getvalue()
+
+
+def test_small_records_within_one_are_a_table() -> None:
+    assert sheet(id=5, tasks=[{"task": "send", "dead": 41}, {"task": "receipt", "dead": 7}], last=None, more=1) == (
+        "id     5\ntasks  TASK     DEAD\n       send       41\n       receipt     7\nmore   1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([{"a": 1}, {"b": 1}], id="other fields"),
+        pytest.param([{"a": {"b": 1}}], id="nested"),
+        pytest.param([{"a": "x" * 61}], id="long"),
+        pytest.param([{}], id="empty"),
+        pytest.param([{"a": 1}, 2], id="mixed"),
+        pytest.param([{"\x1b[31mred": 1}], id="a name that steers the terminal"),
+        pytest.param([dict.fromkeys("abcdefg", 1)], id="many fields"),
+    ],
+)
+def test_what_is_no_small_table_is_json(value: list[object]) -> None:
+    text = sheet(id=5, value=value)
+    assert json.loads(text.removeprefix("id     5\nvalue")) == value
+    assert "\x1b" not in text
+
+
 def test_printable_keeps_words_of_every_language() -> None:
     assert printable("Ünïcode 名前 🎉") == "Ünïcode 名前 🎉"
     assert printable("a\nb\x00\x9b") == "a\\nb\\x00\\x9b"
