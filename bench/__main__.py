@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     rounds = parsed.rounds or (1 if parsed.quick else ROUNDS)
     options = Options(rounds=rounds, jobs=parsed.jobs, quick=parsed.quick)
     before = load_average()
-    gc.freeze()  # a full collection of what all benchmarks import takes 20 to 80 ms, and pages are timed in this process
+    gc.freeze()  # a full collection of what all benchmarks import takes up to 90 ms, and pages are timed in this process
     try:
         with Server(parent=parsed.data) as server, Lab(server) as lab:
             outcome = BENCHES[parsed.name](lab, options)

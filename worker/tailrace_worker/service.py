@@ -144,7 +144,7 @@ class Service:
         parts.heartbeat.begin()
         self.watch.start()
         async with resources_of(self.app) as resources:
-            gc.freeze()  # what is loaded by now stays: a full collection looked at all of it, 20 to 50 ms without a job's start
+            gc.freeze()  # what is loaded by now stays: a full collection looks at all of it, and for 50 ms no job starts
             await parts.start(resources, on_fatal=self._fatal)
             upkeep = Upkeep(self.settings, parts, self.state)
             upkeep.start()
