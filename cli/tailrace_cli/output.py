@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import IO, Any, Literal, TypeGuard, get_args
+from typing import IO, Any, Literal, get_args
 
 __all__ = ["FORMATS", "Column", "Format", "as_record", "emit", "emit_one", "printable"]
 
@@ -23,8 +23,6 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 _IDS = frozenset({"id", "ids", "job_id", "token", "job_ids", "last_job"})
 _GAP = "  "
-_MOST_FIELDS, _MOST_WIDTH = 6, 60
-"""Of a table within a sheet."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,10 @@ class Column:
     def title(self) -> str:
         """The heading."""
         return self.name.upper().replace("_", " ")
+
+
+_TABLES: Mapping[str, Sequence[Column]] = {"tasks": (Column("task"), Column("dead", right=True))}
+"""Fields of one record that hold a list of ours; what users wrote is shown as the JSON that it is."""
 
 
 def as_record(item: Any) -> dict[str, Any]:
@@ -200,31 +202,17 @@ def _write_sheet(record: Mapping[str, Any], out: IO[str], *, all_fields: bool) -
     for name, value in record.items():
         if not all_fields and (value is None or value == [] or value == {}):
             continue
-        lines = _sheet_lines(value)
+        lines = _sheet_lines(name, value)
         out.write(f"{name.ljust(width)}{_GAP}{lines[0]}\n")
         out.writelines(f"{' ' * width}{_GAP}{line}\n" for line in lines[1:])
 
 
-def _sheet_lines(value: Any) -> list[str]:
-    """A small list of small records is a table, other structures are JSON."""
-    if _is_small_table(value):
-        numbers = {name for name in value[0] if all(isinstance(part[name], int | float) for part in value)}
+def _sheet_lines(name: str, value: Any) -> list[str]:
+    is_list_of_records = isinstance(value, list) and any(isinstance(part, dict) for part in value)
+    if is_list_of_records and name in _TABLES:
         text = io.StringIO()
-        _write_table(value, [Column(name, right=name in numbers) for name in value[0]], text)
+        _write_table(value, _TABLES[name], text)
         return text.getvalue().splitlines()
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, dict) for part in value)):
+    if is_list_of_records or isinstance(value, dict):
         return [printable(line) for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines()]
     return [_cell(value)]
-
-
-def _is_small_table(value: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether it is a list of records with the same few fields, each of them short, and names that are fit for headings."""
-    if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
-        return False
-    fields = value[0].keys()
-    if not 0 < len(fields) <= _MOST_FIELDS or not all(str(name).isidentifier() for name in fields):
-        return False
-    return all(
-        part.keys() == fields and not any(isinstance(cell, list | dict) or len(str(cell)) > _MOST_WIDTH for cell in part.values())
-        for part in value
-    )

@@ -138,12 +138,20 @@ def test_small_records_within_one_are_a_table() -> None:
         pytest.param([{"a": 1}, 2], id="mixed"),
         pytest.param([{"\x1b[31mred": 1}], id="a name that steers the terminal"),
         pytest.param([dict.fromkeys("abcdefg", 1)], id="many fields"),
+        pytest.param([{"aB": "1"}], id="what a user wrote: a heading and a bare 1 would change it"),
     ],
 )
 def test_what_is_no_small_table_is_json(value: list[object]) -> None:
     text = sheet(id=5, value=value)
     assert json.loads(text.removeprefix("id     5\nvalue")) == value
     assert "\x1b" not in text
+
+
+def test_other_fields_of_that_name_stay_what_they_are() -> None:
+    """A worker's tasks are a list of names; a name with a control character reaches no terminal."""
+    assert sheet(id=5, tasks=["a", "b"]) == "id     5\ntasks  a,b\n"
+    assert json.loads(sheet(id=5, tasks={"a": 1}).removeprefix("id     5\ntasks")) == {"a": 1}
+    assert "\x1b" not in sheet(id=5, tasks=[{"task": "\x1b[31m", "dead": 1}])
 
 
 def test_printable_keeps_words_of_every_language() -> None:
