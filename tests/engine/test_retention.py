@@ -76,6 +76,14 @@ def test_it_rests_between_batches(rows: Rows, database: RigDatabase, full: bool,
     assert (tick.counts["dead"], noted, tick.again) == (5, rests, None)
 
 
+def test_no_rest_is_longer_than_its_budget(rows: Rows, database: RigDatabase) -> None:
+    """A batch of a minute would let the reaper of the same loop wait for three more."""
+    letter(rows, age=91 * DAY)
+    letter(rows, age=91 * DAY)
+    _, noted = ran(database, Retention(RetentionConfig(batch_rows=2, budget_seconds=2)))
+    assert noted == [2.0]
+
+
 def test_it_goes_on_soon_when_its_time_is_up(rows: Rows, database: RigDatabase) -> None:
     for _ in range(5):
         letter(rows, age=91 * DAY)

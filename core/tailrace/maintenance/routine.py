@@ -177,7 +177,8 @@ class Tick:
         Args:
             budget_seconds: Time for the whole run.
             gently: Nobody waits for this routine, and workers need the cores and the log: an ordinary run rests between two
-                batches, three times as long as the last one took, and wishes to go on soon when its budget is used up.
+                batches, three times as long as the last one took but no longer than its budget, since others of its loop wait,
+                and wishes to go on soon when that is used up.
         """
         gently = gently and not self.full
         n = 0
@@ -186,7 +187,7 @@ class Tick:
             yield n
             n += 1
             if gently:
-                self.stop.wait(max(0.0, _REST * (self.clock() - began)))
+                self.stop.wait(min(budget_seconds, _REST * (self.clock() - began)))
         if gently:
             self.again = _SOON_SECONDS
 

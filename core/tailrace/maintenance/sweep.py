@@ -135,8 +135,9 @@ class Sweep(ConfiguredRoutine[SweepConfig]):
                     report["restored"],
                     extra={"event": Event.ORPHANS_FOUND, "dead_letters": report["restored"]},
                 )
-            place = self._places[tick.queue] = report["next"]
+            place = report["next"]
             if place is None:
-                del self._places[tick.queue]
+                self._places.pop(tick.queue, None)
                 return True
+            self._places[tick.queue] = place
         return False
